@@ -1,0 +1,50 @@
+// cpu.h - the CPU kernels, one for each name in the kernel column of ops.def, and the arithmetic
+// that plan instructions other than EXEC need.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ZX_KERNELS_CPU_H
+#define ZX_KERNELS_CPU_H
+
+#include "kernels/kernel.h"
+
+#define ZX_OP(id, word, lo, hi, outs, flags, infer, grad, cost, kern)                              \
+    extern const zx_kernel zx_cpu_##kern;
+#include "graph/ops.def"
+#undef ZX_OP
+
+// The kernel of an op (zx_op_id), never NULL.
+const zx_kernel *zx_cpu_kernel(uint32_t op);
+
+// ---- optimizers: one shard, elementwise, so the same bits for any cut -----------------------------
+typedef struct zx_adam_args {
+    float lr, beta1, beta2, eps, weight_decay;
+    float correction1, correction2; // 1 - beta^t, or 1 without bias correction
+    bool decoupled;                 // AdamW; false: L2 added to the gradient
+    float grad_scale;               // the clip factor: the gradient is read as g * grad_scale
+} zx_adam_args;
+// CONFIG 2.6: m=b1 m+(1-b1)g; v=b2 v+(1-b2)g^2; p -= lr*((m/c1)/(sqrt(v/c2)+eps) + wd*p).
+void zx_cpu_adam(float *p, const float *g, float *m, float *v, int64_t n, const zx_adam_args *a,
+                 int threads);
+typedef struct zx_sgd_args {
+    float lr, momentum, dampening, weight_decay;
+    bool nesterov, first; // first: the momentum buffer is set to g, not mixed
+    float grad_scale;
+} zx_sgd_args;
+// PyTorch's SGD; m may be NULL without momentum.
+void zx_cpu_sgd(float *p, const float *g, float *m, int64_t n, const zx_sgd_args *a, int threads);
+
+// ---- collectives' arithmetic: the order of sums is the order of `from` ----------------------------
+// out[i] = from[0][i] + from[1][i] + ..., added to what out held (held + (sum)) if `add`.
+void zx_cpu_sum_ranks(float *out, const float *const *from, uint32_t n_from, int64_t n, bool add,
+                      int threads);
+// Sum of squares in double over fixed blocks of 4096 elements, blocks added in order: the same bits
+// for any number of threads.
+double zx_cpu_square_sum(const float *x, int64_t n, int threads);
+// Index of the first element that is NaN (or, with `inf`, infinite); -1: none.
+int64_t zx_cpu_find_nonfinite(const float *x, int64_t n, bool inf);
+
+// ---- first values: elements [from, from + n) of a tensor, see zx_init in graph.h --------------------
+void zx_cpu_init_normal(float *x, uint64_t key, uint64_t from, int64_t n, double mean, double dev);
+void zx_cpu_init_uniform(float *x, uint64_t key, uint64_t from, int64_t n, double lo, double hi);
+uint64_t zx_cpu_init_key(uint64_t seed, const char *name);
+
+#endif

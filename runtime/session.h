@@ -1,0 +1,83 @@
+// session.h - a training run on one rank: a train graph, its Plan, memory, kernels and streams.
+//
+// zx_session_open checks the plan, reserves the memory, fills parameters, buffers and constants and
+// prepares every kernel; after that zx_session_step runs one optimizer step by executing the plan,
+// allocating nothing. All ranks call the same functions in the same order.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ZX_RUNTIME_SESSION_H
+#define ZX_RUNTIME_SESSION_H
+
+#include "graph/graph.h"
+#include "runtime/world.h"
+#include "sched/sched.h"
+
+typedef struct zx_session zx_session;
+
+typedef enum zx_optim_kind { ZX_OPTIM_ADAM, ZX_OPTIM_SGD } zx_optim_kind;
+typedef struct zx_optim {
+    zx_optim_kind kind;
+    double lr, beta1, beta2, eps, weight_decay; // Adam
+    bool decoupled, bias_correction;            // AdamW; false: L2
+    double momentum, dampening;                 // SGD
+    bool nesterov;
+} zx_optim;
+uint32_t zx_optim_states(const zx_optim *o); // floats kept per parameter: 0, 1 or 2
+
+// Where micro-batches come from: writes `input` (index into graph->inputs) of the micro-batch with
+// global index `micro` into `to`, which has the input's bytes. Called from the compute stream's
+// thread; must not allocate. Never fails: data was checked when it was opened.
+typedef struct zx_feed {
+    void (*fill)(const void *self, uint32_t input, uint64_t micro, void *to);
+    const void *self;
+} zx_feed;
+
+typedef struct zx_session_options {
+    zx_world *world;
+    uint32_t threads; // compute threads of this rank
+    uint64_t seed;    // of dropout
+    zx_optim optim;
+    double clip;      // gradient_clipping; 0: none
+    zx_feed feed;
+    double wire_delay_seconds; // test transport: the wire stays busy this much longer a launch; 0
+    bool poison;               // freed slots are filled with NaN
+    bool dump_grads;           // keep the first step's averaged gradients until read
+} zx_session_options;
+
+// Scratch by node for a plan: work_bytes[graph->n_nodes] is filled. Needs no session: rank 0 plans with it.
+zx_status zx_session_work_bytes(const zx_graph *train, uint32_t threads, uint64_t *work_bytes,
+                                zx_err *err);
+
+zx_status zx_session_open(const zx_graph *train, const zx_plan *plan, const zx_session_options *o,
+                          zx_session **out, zx_err *err);
+void zx_session_close(zx_session *s); // accepts NULL
+
+typedef struct zx_step_report {
+    double loss;      // mean over all micro-batches of all ranks
+    double grad_norm; // global 2-norm before clipping
+    bool applied;     // false: not finite, nothing was changed
+    bool stop;        // some rank was asked to stop (zx_session_ask_stop)
+    double seconds, compute_seconds, exposed_seconds; // wall; compute stream in kernels; compute
+                                                      // stream waiting for gather or reduce events (slowest rank)
+    uint64_t peak_bytes; // highest end of any slot touched so far, largest over ranks
+} zx_step_report;
+
+// Runs step `step` (0, 1, ...: counts applied optimizer steps for bias correction and random draws)
+// on the micro-batches first_micro + i*ranks + rank. A label out of range and the like is E_DATA
+// with the node; a peer's death E_COMM. Not finite: ZX_OK with applied false.
+zx_status zx_session_step(zx_session *s, uint64_t step, uint64_t first_micro, double lr,
+                          zx_step_report *out, zx_err *err);
+
+// After a step that wasn't applied: runs it again without UPDATE and COMMIT, looking after every
+// node, and puts the sentence for the first bad one into err ("step 12: NaN first in node 'x' ...").
+zx_status zx_session_explain_nonfinite(zx_session *s, uint64_t step, uint64_t first_micro,
+                                       zx_err *err);
+
+void zx_session_ask_stop(zx_session *s); // async-signal-safe
+
+// Whole tensors for saving. All ranks call; on rank 0 elements [from, from+n) of the parameter,
+// of its gradient as of NORM in the first step (dump_grads), or of the buffer are written to `out`.
+typedef enum zx_read_kind { ZX_READ_PARAM, ZX_READ_GRAD, ZX_READ_BUFFER } zx_read_kind;
+zx_status zx_session_read(zx_session *s, zx_read_kind kind, uint32_t index, int64_t from, int64_t n,
+                          void *out, zx_err *err);
+
+#endif
