@@ -8,6 +8,7 @@
 #define ZX_GRAPH_GRAPH_H
 
 #include "graph/base/arena.h"
+#include "graph/base/text.h"
 #include "graph/op.h"
 
 typedef enum zx_phase { ZX_FORWARD, ZX_BACKWARD } zx_phase;
@@ -34,7 +35,12 @@ typedef struct zx_node { // one use of an op
 
 // How a tensor gets its first bytes. Every element is a function of (seed, name, index in C order),
 // so that a rank can make only its shard.
-typedef enum zx_init_kind { ZX_INIT_DATA, ZX_INIT_FILL, ZX_INIT_NORMAL, ZX_INIT_UNIFORM } zx_init_kind;
+typedef enum zx_init_kind {
+    ZX_INIT_DATA,
+    ZX_INIT_FILL,
+    ZX_INIT_NORMAL,
+    ZX_INIT_UNIFORM
+} zx_init_kind;
 typedef struct zx_init {
     zx_init_kind kind;
     const void *data; // DATA: f32, C order, any alignment
@@ -66,7 +72,7 @@ typedef struct zx_source {
     const char *name, *op;
     uint32_t n_in, n_out, n_scopes;
     const char *const *in, *const *out; // tensor names, "" where omitted
-    const char *const *scopes;          // module path, outermost first, from pkg.torch.onnx.name_scopes
+    const char *const *scopes; // module path, outermost first, from pkg.torch.onnx.name_scopes
 } zx_source;
 
 typedef struct zx_graph {
@@ -95,7 +101,8 @@ const char *zx_node_module(const zx_graph *g, const zx_node *n, zx_arena *mem);
 // A 64-bit FNV-1a hash over everything that decides a plan and its results (not constants' bytes).
 uint64_t zx_graph_hash(const zx_graph *g);
 
-// ---- writing a graph ------------------------------------------------------------------------------
+// ---- writing a graph
+// ------------------------------------------------------------------------------
 //
 // A builder is a graph whose arrays grow. Import, autodiff and tests write through it; nothing else
 // changes a graph. zx_builder_done hands the arrays over and ends the builder.
@@ -127,14 +134,15 @@ uint32_t zx_build_value(zx_builder *b, const char *name, zx_role role, const zx_
 uint32_t zx_build_input(zx_builder *b, const char *name, const zx_type *type); // returns the value
 uint32_t zx_build_const(zx_builder *b, const char *name, const zx_type *type, const void *data);
 uint32_t zx_build_scalar(zx_builder *b, zx_dtype t, double x); // rank 0; the same value shared
-uint32_t zx_build_param(zx_builder *b, const zx_type *type, const zx_param *p);    // value is set
-uint32_t zx_build_buffer(zx_builder *b, const zx_type *type, const zx_buffer *x);  // value is set
+uint32_t zx_build_param(zx_builder *b, const zx_type *type, const zx_param *p);   // value is set
+uint32_t zx_build_buffer(zx_builder *b, const zx_type *type, const zx_buffer *x); // value is set
 
-// Adds a node: checks the count of inputs, infers the outputs' types, makes the output values (named
-// after the node unless `names` gives names) and writes their indices to out[0..n_out of the op).
-// Fails with the op's own words for shapes or types that don't fit. Nothing is folded or removed.
-zx_status zx_build_node(zx_builder *b, zx_op_id op, const uint32_t *in, uint32_t n_in, zx_attrs attrs,
-                        const char *const *names, uint32_t *out, zx_err *err);
+// Adds a node: checks the count of inputs, infers the outputs' types, makes the output values
+// (named after the node unless `names` gives names) and writes their indices to out[0..n_out of the
+// op). Fails with the op's own words for shapes or types that don't fit. Nothing is folded or
+// removed.
+zx_status zx_build_node(zx_builder *b, zx_op_id op, const uint32_t *in, uint32_t n_in,
+                        zx_attrs attrs, const char *const *names, uint32_t *out, zx_err *err);
 // The same for ops with one output whose inputs are known to fit (autodiff): returns that output.
 uint32_t zx_build1(zx_builder *b, zx_op_id op, zx_attrs attrs, uint32_t n_in, ...); // uint32_t each
 // Shorthands: what grad_ functions mostly write. Each returns the new value, or the old one where

@@ -38,8 +38,8 @@ typedef struct zx_op_args {
 typedef zx_status zx_infer_fn(const zx_op_args *args, zx_type *out, zx_err *err);
 typedef zx_cost zx_cost_fn(const zx_op_args *args);
 // Adds nodes that turn dy (one an output; ZX_NONE: no gradient arrived) into dx (one an input, set
-// to ZX_NONE by the caller). Only entries with need[i] have to be made. The gradient has exactly the
-// shape of the input.
+// to ZX_NONE by the caller). Only entries with need[i] have to be made. The gradient has exactly
+// the shape of the input.
 typedef zx_status zx_grad_fn(zx_builder *b, uint32_t node, const uint32_t *dy, const bool *need,
                              uint32_t *dx, zx_err *err);
 

@@ -25,7 +25,7 @@ typedef enum zx_fault_kind {
 #define X(name, text) ZX_FAULT_##name,
     ZX_FAULT_MAP(X)
 #undef X
-    ZX_FAULT_COUNT
+        ZX_FAULT_COUNT
 } zx_fault_kind;
 
 typedef struct zx_fault { // zeroed: none
@@ -36,7 +36,7 @@ typedef struct zx_fault { // zeroed: none
 // Keeps the fault if it is the first; may be called from several threads of a kernel.
 void zx_fault_set(zx_fault *f, zx_fault_kind kind, int64_t a, int64_t b);
 
-typedef struct zx_rng { // what random kernels draw from, beside KEY and the element's index
+typedef struct zx_rng {         // what random kernels draw from, beside KEY and the element's index
     uint64_t seed, step, micro; // micro: index of the micro-batch over all ranks and steps' halves
 } zx_rng;
 
@@ -46,8 +46,8 @@ typedef struct zx_call {
     const zx_view *in;
     const zx_view *out;
     const zx_attrs *attrs;
-    int threads;      // OpenMP threads to use, >= 1: num_threads(call->threads) on every pragma
-    void *work;       // work_bytes of scratch, 64-byte aligned
+    int threads;       // OpenMP threads to use, >= 1: num_threads(call->threads) on every pragma
+    void *work;        // work_bytes of scratch, 64-byte aligned
     const void *state; // what prepare made
     const zx_rng *rng;
     zx_fault *fault;

@@ -22,7 +22,7 @@ static inline struct CMUnitTest zx_case(const char *name, CMUnitTestFunction run
 #define assert_zx_ok(call, err)                                                                    \
     do {                                                                                           \
         const zx_status st_ = (call);                                                              \
-        if (st_ != ZX_OK) fail_msg("%s: %s", zx_status_text(st_), (err)->cause[0]);                     \
+        if (st_ != ZX_OK) fail_msg("%s: %s", zx_status_text(st_), (err)->cause[0]);                \
     } while (0)
 
 #endif

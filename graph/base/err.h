@@ -29,7 +29,7 @@ typedef enum zx_status {
 #define X(name, exit_code, text) ZX_##name,
     ZX_STATUS_MAP(X)
 #undef X
-    ZX_STATUS_COUNT
+        ZX_STATUS_COUNT
 } zx_status;
 
 #define ZX_ERR_KEPT 20 // causes that are kept with their text; further ones are counted

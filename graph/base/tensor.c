@@ -97,8 +97,8 @@ const char *zx_shape_text(const zx_shape *s, char buf[ZX_SHAPE_TEXT])
     size_t at = 0;
     buf[at++] = '[';
     for (uint32_t i = 0; i < s->rank && at + 24 < ZX_SHAPE_TEXT; i++)
-        at += (size_t)snprintf(buf + at, ZX_SHAPE_TEXT - at, "%s%" PRId64, i ? ", " : "",
-                               s->dim[i]);
+        at +=
+            (size_t)snprintf(buf + at, ZX_SHAPE_TEXT - at, "%s%" PRId64, i ? ", " : "", s->dim[i]);
     buf[at++] = ']';
     buf[at] = '\0';
     return buf;

@@ -23,8 +23,8 @@ typedef struct zx_dtype_row {
     zx_dtype_kind kind;
 } zx_dtype_row;
 extern const zx_dtype_row zx_dtypes[ZX_DTYPE_COUNT];
-zx_dtype zx_dtype_of_onnx(int64_t id);         // ZX_DTYPE_COUNT: not one of ours
-zx_dtype zx_dtype_of_safe(const char *name);   // likewise
+zx_dtype zx_dtype_of_onnx(int64_t id);       // ZX_DTYPE_COUNT: not one of ours
+zx_dtype zx_dtype_of_safe(const char *name); // likewise
 static inline uint32_t zx_dtype_bytes(zx_dtype t)
 {
     return zx_dtypes[t].bytes;

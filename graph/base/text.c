@@ -195,10 +195,9 @@ bool zx_text_parse_size(const char *s, uint64_t *bytes)
     static const struct {
         const char *word;
         double factor;
-    } units[] = {{"", 1},          {"B", 1},           {"K", 1e3},           {"KB", 1e3},
-                 {"M", 1e6},       {"MB", 1e6},        {"G", 1e9},           {"GB", 1e9},
-                 {"T", 1e12},      {"TB", 1e12},       {"KiB", 1024.0},      {"MiB", 1048576.0},
-                 {"GiB", 0x1p30},  {"TiB", 0x1p40}};
+    } units[] = {{"", 1},         {"B", 1},           {"K", 1e3},      {"KB", 1e3},    {"M", 1e6},
+                 {"MB", 1e6},     {"G", 1e9},         {"GB", 1e9},     {"T", 1e12},    {"TB", 1e12},
+                 {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
     if (!isdigit((unsigned char)s[0]) && s[0] != '.') return false;
     char *end;
     const unsigned long long whole = strtoull(s, &end, 10);
@@ -226,7 +225,10 @@ const char *zx_text_count(double n, char buf[ZX_BYTES_TEXT])
         n /= 1000;
         u++;
     }
-    snprintf(buf, ZX_BYTES_TEXT, "%.*f%s", u == 0 || n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2, n,
-             unit[u]);
+    snprintf(buf, ZX_BYTES_TEXT, "%.*f%s",
+             u == 0 || n >= 99.95 ? 0
+             : n >= 9.995         ? 1
+                                  : 2,
+             n, unit[u]);
     return buf;
 }

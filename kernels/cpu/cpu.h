@@ -14,7 +14,8 @@
 // The kernel of an op (zx_op_id), never NULL.
 const zx_kernel *zx_cpu_kernel(uint32_t op);
 
-// ---- optimizers: one shard, elementwise, so the same bits for any cut -----------------------------
+// ---- optimizers: one shard, elementwise, so the same bits for any cut
+// -----------------------------
 typedef struct zx_adam_args {
     float lr, beta1, beta2, eps, weight_decay;
     float correction1, correction2; // 1 - beta^t, or 1 without bias correction
@@ -32,8 +33,9 @@ typedef struct zx_sgd_args {
 // PyTorch's SGD; m may be NULL without momentum.
 void zx_cpu_sgd(float *p, const float *g, float *m, int64_t n, const zx_sgd_args *a, int threads);
 
-// ---- collectives' arithmetic: the order of sums is the order of `from` ----------------------------
-// out[i] = from[0][i] + from[1][i] + ..., added to what out held (held + (sum)) if `add`.
+// ---- collectives' arithmetic: the order of sums is the order of `from`
+// ---------------------------- out[i] = from[0][i] + from[1][i] + ..., added to what out held (held
+// + (sum)) if `add`.
 void zx_cpu_sum_ranks(float *out, const float *const *from, uint32_t n_from, int64_t n, bool add,
                       int threads);
 // Sum of squares in double over fixed blocks of 4096 elements, blocks added in order: the same bits
@@ -42,7 +44,8 @@ double zx_cpu_square_sum(const float *x, int64_t n, int threads);
 // Index of the first element that is NaN (or, with `inf`, infinite); -1: none.
 int64_t zx_cpu_find_nonfinite(const float *x, int64_t n, bool inf);
 
-// ---- first values: elements [from, from + n) of a tensor, see zx_init in graph.h --------------------
+// ---- first values: elements [from, from + n) of a tensor, see zx_init in graph.h
+// --------------------
 void zx_cpu_init_normal(float *x, uint64_t key, uint64_t from, int64_t n, double mean, double dev);
 void zx_cpu_init_uniform(float *x, uint64_t key, uint64_t from, int64_t n, double lo, double hi);
 uint64_t zx_cpu_init_key(uint64_t seed, const char *name);
