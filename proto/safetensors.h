@@ -27,7 +27,8 @@ const zx_safe_tensor *zx_safe_find(const zx_safe_file *f, const char *name); // 
 
 // The complete header block (length and JSON, padded so that data starts at a multiple of 64) for
 // tensors in the given order, metadata keys in the order given. The bytes depend on nothing else.
-// *offsets[i] is where tensor i's data begins, counted from the start of the file; *total the file's size.
+// *offsets[i] is where tensor i's data begins, counted from the start of the file; *total the
+// file's size.
 zx_status zx_safe_header(uint32_t n, const zx_safe_tensor *tensors, uint32_t n_meta,
                          const char *const (*meta)[2], zx_arena *mem, const void **header,
                          uint64_t *header_bytes, uint64_t *offsets, uint64_t *total, zx_err *err);

@@ -36,14 +36,15 @@ typedef struct zx_session_options {
     uint32_t threads; // compute threads of this rank
     uint64_t seed;    // of dropout
     zx_optim optim;
-    double clip;      // gradient_clipping; 0: none
+    double clip; // gradient_clipping; 0: none
     zx_feed feed;
     double wire_delay_seconds; // test transport: the wire stays busy this much longer a launch; 0
     bool poison;               // freed slots are filled with NaN
     bool dump_grads;           // keep the first step's averaged gradients until read
 } zx_session_options;
 
-// Scratch by node for a plan: work_bytes[graph->n_nodes] is filled. Needs no session: rank 0 plans with it.
+// Scratch by node for a plan: work_bytes[graph->n_nodes] is filled. Needs no session: rank 0 plans
+// with it.
 zx_status zx_session_work_bytes(const zx_graph *train, uint32_t threads, uint64_t *work_bytes,
                                 zx_err *err);
 
@@ -56,8 +57,9 @@ typedef struct zx_step_report {
     double grad_norm; // global 2-norm before clipping
     bool applied;     // false: not finite, nothing was changed
     bool stop;        // some rank was asked to stop (zx_session_ask_stop)
-    double seconds, compute_seconds, exposed_seconds; // wall; compute stream in kernels; compute
-                                                      // stream waiting for gather or reduce events (slowest rank)
+    double seconds, compute_seconds,
+        exposed_seconds; // wall; compute stream in kernels; compute
+                         // stream waiting for gather or reduce events (slowest rank)
     uint64_t peak_bytes; // highest end of any slot touched so far, largest over ranks
 } zx_step_report;
 
@@ -68,7 +70,8 @@ zx_status zx_session_step(zx_session *s, uint64_t step, uint64_t first_micro, do
                           zx_step_report *out, zx_err *err);
 
 // After a step that wasn't applied: runs it again without UPDATE and COMMIT, looking after every
-// node, and puts the sentence for the first bad one into err ("step 12: NaN first in node 'x' ...").
+// node, and puts the sentence for the first bad one into err ("step 12: NaN first in node 'x'
+// ...").
 zx_status zx_session_explain_nonfinite(zx_session *s, uint64_t step, uint64_t first_micro,
                                        zx_err *err);
 

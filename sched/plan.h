@@ -31,28 +31,29 @@ static_assert(sizeof(zx_insn) == 20, "instructions are compared and hashed as by
 
 // What a slot holds. Those above ZX_SLOT_HELD live across steps and never share bytes.
 typedef enum zx_slot_kind {
-    ZX_SLOT_PARAM,  // unit `what`: this rank's shard, or all of it (unit.param_whole)
-    ZX_SLOT_GRAD,   // unit `what`: gradient accumulator, shard or whole
-    ZX_SLOT_STATE,  // unit `what`: an optimizer state, shard or whole
-    ZX_SLOT_BUFFER, // buffer `what`, as committed
-    ZX_SLOT_WORKING,// buffer `what`, this rank's working copy
-    ZX_SLOT_CONST,  // graph value `what`, filled when the session opens
-    ZX_SLOT_HELD,   // (none: the border)
-    ZX_SLOT_INPUT,  // graph input `what` (index into graph->inputs)
-    ZX_SLOT_UNIT,   // unit `what`, gathered whole
-    ZX_SLOT_VALUE,  // graph value `what`: an activation or a gradient
-    ZX_SLOT_WORK,   // scratch of trace step `what`
+    ZX_SLOT_PARAM,   // unit `what`: this rank's shard, or all of it (unit.param_whole)
+    ZX_SLOT_GRAD,    // unit `what`: gradient accumulator, shard or whole
+    ZX_SLOT_STATE,   // unit `what`: an optimizer state, shard or whole
+    ZX_SLOT_BUFFER,  // buffer `what`, as committed
+    ZX_SLOT_WORKING, // buffer `what`, this rank's working copy
+    ZX_SLOT_CONST,   // graph value `what`, filled when the session opens
+    ZX_SLOT_HELD,    // (none: the border)
+    ZX_SLOT_INPUT,   // graph input `what` (index into graph->inputs)
+    ZX_SLOT_UNIT,    // unit `what`, gathered whole
+    ZX_SLOT_VALUE,   // graph value `what`: an activation or a gradient
+    ZX_SLOT_WORK,    // scratch of trace step `what`
 } zx_slot_kind;
 
 typedef struct zx_slot {
-    uint64_t offset, bytes; // offset from the start of the rank's reservation, a multiple of ZX_ALIGN
+    uint64_t offset,
+        bytes; // offset from the start of the rank's reservation, a multiple of ZX_ALIGN
     uint32_t kind, what;
 } zx_slot;
 
 // A parameter as the ranks share it: shard r is elements [r*shard, (r+1)*shard), shard =
 // ceil(numel/ranks). Slots that hold a whole unit have room for ranks*shard elements; the pad is 0.
 typedef struct zx_unit {
-    uint32_t param; // graph->params
+    uint32_t param;                                // graph->params
     uint32_t param_slot, grad_slot, state_slot[2]; // ZX_NONE: the optimizer keeps no such state
     uint32_t param_whole, grad_whole, state_whole; // 0: the slot holds this rank's shard
     int64_t numel, shard;                          // elements
@@ -64,12 +65,12 @@ typedef struct zx_member { // of a launch
                    // REDUCE, ALLREDUCE: the slot with this micro-batch's whole gradient
 } zx_member;
 
-typedef struct zx_launch { // one collective
+typedef struct zx_launch {      // one collective
     uint32_t member, n_members; // range of plan->members
 } zx_launch;
 
-typedef struct zx_plan_step { // an execution of a graph node
-    uint32_t node, micro;     // of the train graph; micro-batch of this rank
+typedef struct zx_plan_step {  // an execution of a graph node
+    uint32_t node, micro;      // of the train graph; micro-batch of this rank
     uint32_t arg, n_in, n_out; // range of plan->args: slots of the inputs, then of the outputs;
                                // ZX_NONE where omitted or unread
     uint32_t work;             // slot of its scratch; ZX_NONE
@@ -91,7 +92,7 @@ typedef struct zx_plan {
     uint64_t budget;      // the bytes it was made for
     // Predictions on the machine it was made for; not part of the hash.
     double step_seconds, compute_seconds, exposed_seconds;
-    uint64_t wire_bytes; // sent and received by one rank
+    uint64_t wire_bytes;           // sent and received by one rank
     const double *start, *seconds; // by instruction; NULL: not simulated
 } zx_plan;
 

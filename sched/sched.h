@@ -24,11 +24,11 @@ typedef struct zx_plan_options {
     uint32_t optimizer_states;            // floats kept per parameter: 0 SGD, 1 momentum, 2 Adam
     const uint64_t *work_bytes;           // scratch by node of the train graph
     zx_machine machine;
-    uint64_t budget;        // bytes of a rank's reservation; UINT64_MAX: none
-    bool least;             // --budget min: the least this planner finds a plan for
-    bool roomy;             // no budget was asked for: least memory within 5 % of the best time
-    bool no_overlap;        // every launch issued at its first use and waited for at once
-    uint64_t max_live_elements;    // stage3_max_live_parameters where the file states it; 0: none
+    uint64_t budget;            // bytes of a rank's reservation; UINT64_MAX: none
+    bool least;                 // --budget min: the least this planner finds a plan for
+    bool roomy;                 // no budget was asked for: least memory within 5 % of the best time
+    bool no_overlap;            // every launch issued at its first use and waited for at once
+    uint64_t max_live_elements; // stage3_max_live_parameters where the file states it; 0: none
     uint64_t reduce_bucket_elements; // reduce_bucket_size where the file states it; 0: none
 } zx_plan_options;
 
@@ -43,10 +43,13 @@ zx_status zx_plan_check(const zx_graph *train, const zx_plan *p, zx_err *err);
 // Fills start, seconds and the predictions by simulating the plan on a machine.
 void zx_plan_simulate(const zx_graph *train, const zx_machine *m, zx_plan *p, zx_arena *mem);
 
-// ---- looking at a plan (everything goes to `out`) --------------------------------------------------
-void zx_explain_gathers(const zx_graph *train, const zx_plan *p, const char *unit_glob, zx_text *out);
+// ---- looking at a plan (everything goes to `out`)
+// --------------------------------------------------
+void zx_explain_gathers(const zx_graph *train, const zx_plan *p, const char *unit_glob,
+                        zx_text *out);
 void zx_explain_instructions(const zx_graph *train, const zx_plan *p, zx_text *out);
-void zx_explain_states(const zx_graph *train, const zx_plan *p, const char *unit_glob, zx_text *out);
+void zx_explain_states(const zx_graph *train, const zx_plan *p, const char *unit_glob,
+                       zx_text *out);
 void zx_explain_json(const zx_graph *train, const zx_plan *p, zx_text *out);
 void zx_explain_summary(const zx_graph *train, const zx_plan *p, zx_text *out);
 
