@@ -198,7 +198,9 @@ bool zx_text_parse_size(const char *s, uint64_t *bytes)
     } units[] = {{"", 1},         {"B", 1},           {"K", 1e3},      {"KB", 1e3},    {"M", 1e6},
                  {"MB", 1e6},     {"G", 1e9},         {"GB", 1e9},     {"T", 1e12},    {"TB", 1e12},
                  {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
-    if (!isdigit((unsigned char)s[0]) && s[0] != '.') return false;
+    // strtod alone would take signs, spaces, "inf" and hexadecimal.
+    if (s[strspn(s, "0123456789.")] == 'x' || (!isdigit((unsigned char)s[0]) && s[0] != '.'))
+        return false;
     char *end;
     const unsigned long long whole = strtoull(s, &end, 10);
     if (*end == '\0') { // exact for plain byte counts, whatever their size
