@@ -26,7 +26,7 @@ uint32_t zx_world_size(const zx_world *w);
 // ----
 
 // Every rank brings its outcome; all return the same: OK if all are, else the failure of the lowest
-// failing rank ("rank 2: ..." unless that is rank 0 or all failed alike), in `err` on every rank.
+// failing rank ("rank 2: ..." unless that is rank 0), in `err` on every rank.
 zx_status zx_world_agree(zx_world *w, zx_status mine, zx_err *err);
 // Rank 0's bytes to all: on the others *bytes is malloc'ed and the caller's.
 zx_status zx_world_send(zx_world *w, void **bytes, size_t *n, zx_err *err);
@@ -46,5 +46,11 @@ bool zx_world_lost(const zx_world *w);
 void zx_world_abort(zx_world *w); // tells all peers to stop waiting
 // The sentence for err: "rank 2 died (connection closed)", E_COMM.
 zx_status zx_world_why(const zx_world *w, zx_err *err);
+// True once something was lost; then *rank is who died, gave up or left.
+bool zx_world_lost_rank(const zx_world *w, uint32_t *rank);
+// True once a rank has closed its world. Who still waits for it calls zx_world_gone: that rank is
+// lost, and everybody stops waiting.
+bool zx_world_left(zx_world *w, uint32_t rank);
+void zx_world_gone(zx_world *w, uint32_t rank);
 
 #endif
