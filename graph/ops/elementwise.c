@@ -60,9 +60,10 @@ static zx_status broadcast(const zx_op_args *a, uint32_t from, uint32_t n, zx_dt
 {
     zx_shape s = a->in[from]->shape;
     for (uint32_t i = from + 1; i < from + n; i++)
-        if (zx_shape_broadcast(&s, &a->in[i]->shape, &s, err) != ZX_OK) {
-            zx_err_in(err, "%s", zx_arg_op(a));
-            return ZX_E_SHAPE;
+        if (zx_shape_broadcast(&s, &a->in[i]->shape, &s, NULL) != ZX_OK) {
+            char ts[ZX_SHAPE_TEXT], ti[ZX_SHAPE_TEXT];
+            return ZX_FAIL(err, ZX_E_SHAPE, "%s: cannot broadcast %s with %s", zx_arg_op(a),
+                           zx_shape_text(&s, ts), zx_shape_text(&a->in[i]->shape, ti));
         }
     return zx_args_out(a, t, &s, out, err);
 }

@@ -39,9 +39,10 @@ zx_status zx_infer_matmul(const zx_op_args *args, zx_type *out, zx_err *err)
     }
     const zx_shape la = leading(a), lb = leading(b);
     zx_shape y;
-    if (zx_shape_broadcast(&la, &lb, &y, err) != ZX_OK) {
-        zx_err_in(err, "MatMul: leading dimensions");
-        return ZX_E_SHAPE;
+    if (zx_shape_broadcast(&la, &lb, &y, NULL) != ZX_OK) {
+        char sa[ZX_SHAPE_TEXT], sb[ZX_SHAPE_TEXT];
+        return ZX_FAIL(err, ZX_E_SHAPE, "MatMul of %s and %s: leading dimensions do not fit",
+                       zx_shape_text(a, sa), zx_shape_text(b, sb));
     }
     y.dim[y.rank++] = side(a, ta, 0);
     y.dim[y.rank++] = side(b, tb, 1);

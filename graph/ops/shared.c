@@ -129,10 +129,10 @@ zx_status zx_args_int(const zx_op_args *a, zx_attr_id id, int64_t absent, int64_
 
 zx_status zx_args_out(const zx_op_args *a, zx_dtype t, const zx_shape *s, zx_type *out, zx_err *err)
 {
-    if (zx_shape_check(s, err) != ZX_OK) {
-        zx_err_in(err, "%s", zx_arg_op(a));
-        return ZX_E_SHAPE;
-    }
+    char text[ZX_SHAPE_TEXT];
+    if (zx_shape_check(s, NULL) != ZX_OK)
+        return ZX_FAIL(err, ZX_E_SHAPE, "%s would make %s, more than any machine holds",
+                       zx_arg_op(a), zx_shape_text(s, text));
     *out = (zx_type){.dtype = t, .shape = *s};
     return ZX_OK;
 }

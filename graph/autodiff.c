@@ -1,0 +1,186 @@
+// autodiff.c - the train graph: every forward node on a path from a parameter to the loss, walked
+// backwards, adds the nodes of its row's gradient.
+//
+// What is on such a path is found first, so that everything that stands in the way is listed at
+// once and nothing is built for values that nobody differentiates.
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/autodiff.h"
+#include "graph/base/text.h"
+
+#include <string.h>
+
+// One bit a value: does a small change of a parameter change it, does the loss change with it.
+enum { FROM_PARAM = 1, TO_LOSS = 2, NEEDED = FROM_PARAM | TO_LOSS };
+
+static bool is_float(const zx_graph *g, uint32_t value)
+{
+    return zx_dtype_is_float(g->values[value].type.dtype);
+}
+
+// Sign, Floor … have a gradient that is zero everywhere: nothing goes through them.
+static bool is_flat(const zx_node *n)
+{
+    return zx_ops[n->op].grad == zx_grad_zero;
+}
+
+// Integers and bools carry nothing, so an operator that makes them ends the path.
+static uint8_t *find_needed(const zx_graph *g, zx_arena *mem)
+{
+    uint8_t *flags = ZX_NEW(mem, uint8_t, g->n_values + 1);
+    for (uint32_t i = 0; i < g->n_params; i++)
+        if (is_float(g, g->params[i].value)) flags[g->params[i].value] |= FROM_PARAM;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const zx_node *n = &g->nodes[i];
+        uint8_t from = 0;
+        for (uint32_t k = 0; k < n->n_in; k++)
+            if (g->refs[n->in + k] != ZX_NONE) from |= flags[g->refs[n->in + k]] & FROM_PARAM;
+        if (is_flat(n) || from == 0) continue;
+        for (uint32_t k = 0; k < n->n_out; k++)
+            if (is_float(g, g->refs[n->out + k])) flags[g->refs[n->out + k]] |= FROM_PARAM;
+    }
+    flags[g->loss] |= TO_LOSS;
+    for (uint32_t i = g->n_nodes; i-- > 0;) {
+        const zx_node *n = &g->nodes[i];
+        uint8_t to = 0;
+        for (uint32_t k = 0; k < n->n_out; k++) to |= flags[g->refs[n->out + k]] & TO_LOSS;
+        if (is_flat(n) || to == 0) continue;
+        for (uint32_t k = 0; k < n->n_in; k++) {
+            const uint32_t v = g->refs[n->in + k];
+            if (v != ZX_NONE && is_float(g, v)) flags[v] |= TO_LOSS;
+        }
+    }
+    return flags;
+}
+
+// "node 'attn/Softmax' (h.3)", for messages.
+static const char *node_text(const zx_graph *g, const zx_node *n, zx_arena *mem)
+{
+    const char *name = zx_text_safe(mem, n->name), *module = zx_node_module(g, n, mem);
+    if (module[0] == '\0') return zx_arena_printf(mem, "node '%s'", name);
+    return zx_arena_printf(mem, "node '%s' (%s)", name, module);
+}
+
+static bool any_needed(const zx_graph *g, const uint8_t *flags, uint32_t from, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        if (g->refs[from + k] != ZX_NONE && flags[g->refs[from + k]] == NEEDED) return true;
+    return false;
+}
+
+// All that stands in the way: operators without a gradient, and floats that aren't f32.
+static zx_status check_paths(const zx_graph *g, const uint8_t *flags, zx_arena *mem, zx_err *err)
+{
+    zx_status st = ZX_OK;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const zx_node *n = &g->nodes[i];
+        if (zx_ops[n->op].grad != NULL || !any_needed(g, flags, n->out, n->n_out)) continue;
+        st = ZX_FAIL(err, ZX_E_UNSUPPORTED, "%s: %s has no gradient", node_text(g, n, mem),
+                     zx_ops[n->op].word);
+    }
+    for (uint32_t v = 0; v < g->n_values; v++) {
+        const zx_value *x = &g->values[v];
+        if (flags[v] != NEEDED || x->type.dtype == ZX_F32) continue;
+        const char *word = zx_dtypes[x->type.dtype].word;
+        if (x->by == ZX_NONE)
+            st = ZX_FAIL(err, ZX_E_UNSUPPORTED,
+                         "parameter '%s' is %s: only float32 is trained so far",
+                         zx_text_safe(mem, x->name), word);
+        else
+            st = ZX_FAIL(err, ZX_E_UNSUPPORTED,
+                         "%s: makes '%s' in %s on the way to the loss: only float32 is "
+                         "differentiated so far",
+                         node_text(g, &g->nodes[x->by], mem), zx_text_safe(mem, x->name), word);
+    }
+    if (st != ZX_OK)
+        zx_err_hint(err, "export the model in float32 and without these operators between its "
+                         "parameters and its loss, or leave the parameters they depend on out "
+                         "with zerox.parameters");
+    return st;
+}
+
+static zx_status check_loss(const zx_graph *g, const uint8_t *flags, zx_err *err)
+{
+    if (flags[g->loss] == NEEDED) return ZX_OK;
+    zx_status st = ZX_FAIL(err, ZX_E_UNSUPPORTED,
+                           "the loss depends on no parameter, so there is nothing to train");
+    zx_err_hint(err,
+                "`zerox check` lists the parameters; zerox.parameters in the config names them");
+    return st;
+}
+
+// The backward walk's state: `of[v]` is the sum of the contributions to v's gradient so far.
+typedef struct walk {
+    zx_builder *b;
+    const uint8_t *flags;
+    uint32_t *of;
+} walk;
+
+static void contribute(walk *w, uint32_t value, uint32_t dx)
+{
+    if (dx == ZX_NONE) return;
+    ZX_ASSERT(zx_shape_equal(zx_shape_of(w->b, dx), zx_shape_of(w->b, value)));
+    uint32_t *sum = &w->of[value];
+    *sum = *sum == ZX_NONE ? dx : zx_build1(w->b, ZX_OP_ADD, (zx_attrs){0}, 2, *sum, dx);
+}
+
+static zx_status back(walk *w, const zx_graph *g, uint32_t node, zx_arena *scratch, zx_err *err)
+{
+    const zx_node *n = &g->nodes[node];
+    uint32_t *dy = ZX_NEW(scratch, uint32_t, n->n_out + 1);
+    uint32_t *dx = ZX_NEW(scratch, uint32_t, n->n_in + 1);
+    bool *need = ZX_NEW(scratch, bool, n->n_in + 1), arrived = false;
+    for (uint32_t k = 0; k < n->n_out; k++) {
+        const uint32_t v = g->refs[n->out + k];
+        dy[k] = w->flags[v] == NEEDED ? w->of[v] : ZX_NONE;
+        arrived = arrived || dy[k] != ZX_NONE;
+    }
+    if (!arrived) return ZX_OK;
+    for (uint32_t k = 0; k < n->n_in; k++) {
+        const uint32_t v = g->refs[n->in + k];
+        need[k] = v != ZX_NONE && w->flags[v] == NEEDED;
+        dx[k] = ZX_NONE;
+    }
+    w->b->at_name = n->name;
+    w->b->at_source = n->source;
+    // Several float outputs: those rules refuse all but the first (zx_grad_only_first).
+    ZX_TRY(zx_ops[n->op].grad(w->b, node, dy, need, dx, err));
+    for (uint32_t k = 0; k < n->n_in; k++)
+        if (need[k]) contribute(w, g->refs[n->in + k], dx[k]);
+    return ZX_OK;
+}
+
+zx_status zx_autodiff(const zx_graph *forward, double seed, zx_arena *mem, zx_graph *out,
+                      zx_err *err)
+{
+    zx_arena scratch = {0};
+    zx_builder b;
+    zx_graph train;
+    zx_status st = ZX_OK;
+    ZX_ASSERT(forward->loss != ZX_NONE);
+    const uint8_t *flags = find_needed(forward, &scratch);
+    st = check_loss(forward, flags, err);
+    if (st == ZX_OK) st = check_paths(forward, flags, &scratch, err);
+    if (st != ZX_OK) goto done;
+
+    zx_builder_continue(&b, mem, forward);
+    b.at_phase = ZX_BACKWARD;
+    b.at_name = "loss";
+    walk w = {&b, flags, ZX_NEW(&scratch, uint32_t, forward->n_values + 1)};
+    memset(w.of, 0xFF, (forward->n_values + 1) * sizeof *w.of); // ZX_NONE
+    w.of[forward->loss] =
+        zx_build_expand(&b, zx_build_scalar(&b, ZX_F32, seed), zx_shape_of(&b, forward->loss));
+    for (uint32_t i = forward->n_nodes; i-- > 0;) {
+        zx_err one = {0};
+        if (back(&w, forward, i, &scratch, &one) == ZX_OK) continue;
+        zx_err_in(&one, "%s", node_text(forward, &forward->nodes[i], &scratch));
+        st = one.code;
+        if (err != NULL) zx_err_merge(err, &one);
+    }
+    if (st != ZX_OK) goto done;
+    for (uint32_t i = 0; i < b.g.n_params; i++) b.params[i].grad = w.of[b.params[i].value];
+    zx_builder_done(&b, &train);
+    zx_simplify(&train, mem, out);
+done:
+    zx_arena_free(&scratch);
+    return st;
+}
