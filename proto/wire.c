@@ -23,6 +23,7 @@ typedef struct walk {
     zx_arena *mem;
     zx_wire *out;
     size_t cap;
+    uint64_t read_bytes;    // of the message, without what was left out
     uint64_t decoded_bytes; // what decoding will allocate
     zx_err *err;
 } walk;
@@ -97,9 +98,11 @@ static zx_status malformed(walk *w, const ProtobufCMessageDescriptor *desc, cons
 {
     const uint64_t at = (uint64_t)(f->begin - w->first);
     if (f->desc == NULL)
-        return ZX_FAIL(w->err, ZX_E_FORMAT, "malformed at byte %" PRIu64 ", in %s: %s", at,
+        return ZX_FAIL(w->err, ZX_E_FORMAT,
+                       "not a well-formed ONNX file: byte %" PRIu64 ", in %s: %s", at,
                        desc->short_name, what);
-    return ZX_FAIL(w->err, ZX_E_FORMAT, "malformed at byte %" PRIu64 ", in %s.%s: %s", at,
+    return ZX_FAIL(w->err, ZX_E_FORMAT,
+                   "not a well-formed ONNX file: byte %" PRIu64 ", in %s.%s: %s", at,
                    desc->short_name, f->desc->name, what);
 }
 
@@ -213,6 +216,7 @@ static zx_status cut_field(walk *w, const ProtobufCMessageDescriptor *desc, cons
     const bool prefixed = f->wire == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED;
     if (!fits(f)) return malformed(w, desc, f, "a wire type that this field can't have");
     w->decoded_bytes += SCAN_BYTES;
+    w->read_bytes += (uint64_t)(f->value - f->begin);
     if (type == PROTOBUF_C_TYPE_MESSAGE) {
         put_varint(w, (uint64_t)f->number << 3 | f->wire);
         const ProtobufCMessageDescriptor *inner = f->desc->descriptor;
@@ -229,6 +233,7 @@ static zx_status cut_field(walk *w, const ProtobufCMessageDescriptor *desc, cons
         return malformed(w, desc, f, "text with a NUL byte in it");
     if (f->n > INT_MAX) return malformed(w, desc, f, "longer than 2 GiB");
     w->decoded_bytes += is_number(type) ? count * 8 : f->n + 32;
+    w->read_bytes += f->n;
     put(w, f->begin, (size_t)(f->value - f->begin));
     put(w, f->value, (size_t)f->n);
     return ZX_OK;
@@ -254,7 +259,7 @@ static zx_status cut_message(walk *w, const ProtobufCMessageDescriptor *desc,
             seen |= (uint64_t)1 << row;
         }
         ZX_TRY(cut_field(w, desc, &f, depth));
-        if (w->decoded_bytes > GROWTH_FREE + GROWTH_MOST * (uint64_t)w->out->n)
+        if (w->decoded_bytes > GROWTH_FREE + GROWTH_MOST * w->read_bytes)
             return malformed(w, desc, &f,
                              "decoding would take far more memory than any real model does");
     }
