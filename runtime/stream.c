@@ -46,11 +46,11 @@ bool zx_word_wait(zx_word *w, uint32_t value, const zx_patience *p, uint32_t pee
     for (;;) {
         const uint32_t seen = atomic_load(&w->value);
         if ((int32_t)(seen - value) >= 0) break;
-        if (zx_world_lost(p->world)) {
+        if (p->world != NULL && zx_world_lost(p->world)) {
             ok = false;
             break;
         }
-        if (peer != ZX_NO_PEER && zx_world_left(p->world, peer)) {
+        if (p->world != NULL && peer != ZX_NO_PEER && zx_world_left(p->world, peer)) {
             ok = zx_word_reached(w, value); // it may have set the word and left since
             if (!ok) zx_world_gone(p->world, peer);
             break;

@@ -16,8 +16,8 @@ typedef struct zx_word {
 
 // How waits of one rank behave.
 typedef struct zx_patience {
-    zx_world *world;
-    uint32_t spins; // looks before sleeping; 0 where threads outnumber cores
+    zx_world *world; // NULL: waits for this rank's own threads, which always come
+    uint32_t spins;  // looks before sleeping; 0 where threads outnumber cores
 } zx_patience;
 
 #define ZX_NO_PEER UINT32_MAX

@@ -1,0 +1,321 @@
+// exec.c - the loop over a plan's instructions. It decides nothing and allocates nothing.
+//
+// Each stream runs its instructions in plan order on a thread of its own (compute: the caller's)
+// and is held back by events alone. An event is a word that holds the number of the last run in
+// which it happened, so nothing has to be cleared between runs. SPDX-License-Identifier: Apache-2.0
+#include "runtime/exec.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef bool insn_fn(zx_session *s, zx_lane *l, uint32_t at, const zx_insn *i); // false: lost
+
+static void happened(zx_session *s, uint32_t event)
+{
+    if (event != ZX_NONE) zx_word_set(&s->events[event], s->run);
+}
+
+// ---- streams -----------------------------------------------------------------------------------
+
+static bool run_wait(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
+{
+    zx_word *w = &s->events[i->a];
+    if (zx_word_reached(w, s->run)) return true;
+    if (l->id != ZX_S_COMPUTE) return zx_word_wait(w, s->run, &s->patience, ZX_NO_PEER);
+    const double from = zx_seconds();
+    const bool ok = zx_word_wait(w, s->run, &s->patience, ZX_NO_PEER);
+    if (s->foreign[i->a]) l->exposed_seconds += zx_seconds() - from;
+    return ok;
+}
+
+static bool run_mark(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED, const zx_insn *i)
+{
+    happened(s, i->c);
+    return true;
+}
+
+static bool run_free(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED, const zx_insn *i)
+{
+    if (s->o.poison) memset(zx_slot_at(s, i->a), 0xff, (size_t)s->plan->slots[i->a].bytes); // NaN
+    happened(s, i->c);
+    return true;
+}
+
+// ---- collectives -------------------------------------------------------------------------------
+
+static bool run_gather(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
+{
+    if (!s->transport->gather(s->comm, l->id, &s->plan->launches[i->a])) return false;
+    happened(s, i->c);
+    return true;
+}
+
+static bool run_reduce(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
+{
+    if (!s->transport->reduce(s->comm, l->id, &s->plan->launches[i->a], i->b != 0)) return false;
+    happened(s, i->c);
+    return true;
+}
+
+static bool run_allreduce(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
+{
+    if (!s->transport->allreduce(s->comm, l->id, &s->plan->launches[i->a], i->b != 0)) return false;
+    happened(s, i->c);
+    return true;
+}
+
+// ---- kernels -----------------------------------------------------------------------------------
+
+static bool run_feed(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED, const zx_insn *i)
+{
+    const uint64_t micro = s->first_micro + (uint64_t)i->b * s->ranks + s->rank;
+    s->o.feed.fill(s->o.feed.self, s->plan->slots[i->a].what, micro, zx_slot_at(s, i->a));
+    return true;
+}
+
+// Keeps what went wrong first; the step goes on, so that no peer waits in vain.
+static void note_failure(zx_session *s, uint32_t step, zx_status st, const zx_err *err)
+{
+    if (st != ZX_OK && s->board->failed == ZX_OK) {
+        s->board->failed = (uint32_t)st;
+        s->board->failed_step = step;
+        snprintf(s->board->failure, ZX_FAILURE_TEXT, "%.*s", ZX_FAILURE_TEXT - 1, err->cause[0]);
+    }
+    if (s->fault.kind != ZX_FAULT_NONE && s->board->fault.kind == ZX_FAULT_NONE) {
+        s->board->fault = s->fault;
+        s->board->fault.step = step;
+    }
+}
+
+static bool run_exec(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
+{
+    if (s->mode == ZX_RUN_LOOK) zx_look_before(s, i->a);
+    const double from = zx_seconds();
+    zx_err *err = &s->kernel_err;
+    const zx_status st = s->kernel[i->a]->run(&s->calls[i->a], err);
+    l->compute_seconds += zx_seconds() - from;
+    if (st != ZX_OK || s->fault.kind != ZX_FAULT_NONE) note_failure(s, i->a, st, err);
+    if (s->mode == ZX_RUN_LOOK) zx_look_after(s, i->a);
+    return true;
+}
+
+static bool run_loss(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED, const zx_insn *i)
+{
+    float loss;
+    memcpy(&loss, zx_slot_at(s, i->a), sizeof loss);
+    s->board->loss[i->b] = (double)loss;
+    return true;
+}
+
+// ---- the end of a step -------------------------------------------------------------------------
+
+// Squares of this rank's piece of each gradient, also where it holds all of it.
+static void sum_squares(zx_session *s)
+{
+    double *squares = s->board->loss + s->plan->micro_batches;
+    for (uint32_t u = 0; u < s->plan->n_units; u++) {
+        const zx_unit *unit = &s->plan->units[u];
+        squares[u] = 0;
+        if (unit->grad_slot == ZX_NONE) continue;
+        int64_t at;
+        const int64_t n = zx_unit_piece(unit, s->rank, &at);
+        const float *g = zx_slot_at(s, unit->grad_slot);
+        if (n > 0)
+            squares[u] = zx_cpu_square_sum(g + (unit->grad_whole ? at : 0), n, (int)s->o.threads);
+    }
+}
+
+// The same on every rank, from the same boards.
+static void decide(zx_session *s)
+{
+    const uint32_t micros = s->plan->micro_batches;
+    double loss = 0, total = 0;
+    bool sound = true;
+    for (uint32_t i = 0; i < micros; i++)
+        for (uint32_t r = 0; r < s->ranks; r++) loss += zx_board_of(s, r)->loss[i];
+    for (uint32_t u = 0; u < s->plan->n_units; u++)
+        for (uint32_t r = 0; r < s->ranks; r++) total += zx_board_of(s, r)->loss[micros + u];
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        const zx_board *b = zx_board_of(s, r);
+        sound = sound && b->fault.kind == ZX_FAULT_NONE && b->failed == ZX_OK;
+    }
+    s->loss = loss / ((double)micros * s->ranks);
+    s->norm = sqrt(total);
+    s->applied = sound && isfinite(s->loss) && isfinite(s->norm) && s->mode == ZX_RUN_STEP;
+    // CONFIG 2.4: clip = max(1, (norm + 1e-6) / clipping), the gradient is divided by it.
+    double clip = s->o.clip > 0 ? (s->norm + 1e-6) / s->o.clip : 1;
+    if (!(clip > 1)) clip = 1;
+    s->grad_scale = (float)(1 / clip);
+}
+
+static bool run_norm(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i ZX_UNUSED)
+{
+    const double from = zx_seconds();
+    sum_squares(s);
+    const double until = zx_seconds();
+    l->compute_seconds += until - from;
+    if (!s->transport->exchange(s->comm, s->board, s->boards)) return false;
+    decide(s);
+    return true;
+}
+
+static void update_unit(zx_session *s, const zx_unit *u)
+{
+    int64_t at = 0, n = u->numel;
+    if (!u->state_whole) n = zx_unit_piece(u, s->rank, &at);
+    if (n == 0) return;
+    float *p = (float *)zx_slot_at(s, u->param_slot) + (u->param_whole ? at : 0);
+    const float *g = (const float *)zx_slot_at(s, u->grad_slot) + (u->grad_whole ? at : 0);
+    float *state[2];
+    for (uint32_t k = 0; k < 2; k++)
+        state[k] = u->state_slot[k] == ZX_NONE ? NULL : zx_slot_at(s, u->state_slot[k]);
+    const zx_optim *o = &s->o.optim;
+    const double t = (double)s->step + 1;
+    if (o->kind == ZX_OPTIM_ADAM) {
+        const zx_adam_args a = {
+            .lr = (float)s->lr,
+            .beta1 = (float)o->beta1,
+            .beta2 = (float)o->beta2,
+            .eps = (float)o->eps,
+            .weight_decay = (float)o->weight_decay,
+            .correction1 = o->bias_correction ? (float)(1 - pow(o->beta1, t)) : 1,
+            .correction2 = o->bias_correction ? (float)(1 - pow(o->beta2, t)) : 1,
+            .decoupled = o->decoupled,
+            .grad_scale = s->grad_scale};
+        zx_cpu_adam(p, g, state[0], state[1], n, &a, (int)s->o.threads);
+    } else {
+        const zx_sgd_args a = {.lr = (float)s->lr,
+                               .momentum = (float)o->momentum,
+                               .dampening = (float)o->dampening,
+                               .weight_decay = (float)o->weight_decay,
+                               .nesterov = o->nesterov,
+                               .first = s->step == 0,
+                               .grad_scale = s->grad_scale};
+        zx_cpu_sgd(p, g, state[0], n, &a, (int)s->o.threads);
+    }
+}
+
+static bool run_update(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
+{
+    if (!s->applied || s->plan->units[i->a].grad_slot == ZX_NONE) return true;
+    const double from = zx_seconds();
+    update_unit(s, &s->plan->units[i->a]);
+    l->compute_seconds += zx_seconds() - from;
+    return true;
+}
+
+void zx_exec_reset_working(zx_session *s)
+{
+    for (uint32_t b = 0; b < s->graph->n_buffers; b++) {
+        const uint32_t from = s->buffer_slot[b], to = s->working_slot[b];
+        if (from == ZX_NONE || to == ZX_NONE) continue;
+        const zx_type *t = &s->graph->values[s->graph->buffers[b].value].type;
+        memcpy(zx_slot_at(s, to), zx_slot_at(s, from), (size_t)zx_type_bytes(t));
+    }
+}
+
+// NORM has made all working copies final. They are reset together after the last buffer: one
+// barrier says that nobody reads them any more.
+static bool run_commit(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at, const zx_insn *i)
+{
+    if (s->applied) {
+        const zx_type *t = &s->graph->values[s->graph->buffers[i->a].value].type;
+        s->transport->mean(s->comm, s->working_slot[i->a], s->buffer_slot[i->a], t);
+    }
+    if (at != s->last_commit) return true;
+    if (s->applied && !s->transport->barrier(s->comm)) return false;
+    zx_exec_reset_working(s);
+    return true;
+}
+
+// ---- the loop ----------------------------------------------------------------------------------
+
+static insn_fn *const handlers[ZX_INSN_COUNT] = {
+#define ZX_INSN(id, word, a, b, c, handler, what) [ZX_I_##id] = run_##handler,
+#include "sched/insns.def"
+#undef ZX_INSN
+};
+
+static void run_lane(zx_lane *l)
+{
+    zx_session *s = l->session;
+    for (uint32_t k = 0; k < l->n_insns && !l->broken; k++) {
+        const uint32_t at = l->insns[k];
+        const zx_insn *i = &s->plan->insns[at];
+        if (s->touch[at] > l->peak) l->peak = s->touch[at];
+        if (!handlers[i->id](s, l, at, i)) l->broken = true;
+    }
+}
+
+// A stream's thread: runs its instructions each time it is told to go.
+static void *lane_main(void *arg)
+{
+    zx_lane *l = arg;
+    for (uint32_t run = 1;; run++) {
+        zx_word_wait(&l->go, run, &l->session->own, ZX_NO_PEER);
+        if (atomic_load(&l->session->closing) != 0) return NULL;
+        run_lane(l);
+        zx_word_set(&l->done, run);
+    }
+}
+
+zx_status zx_exec_start(zx_session *s, zx_err *err)
+{
+    sigset_t all, before; // signals are the main thread's
+    sigfillset(&all);
+    for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) {
+        zx_lane *l = &s->lane[k];
+        if (k == ZX_S_COMPUTE || l->n_insns == 0) continue;
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        const int e = pthread_create(&l->thread, NULL, lane_main, l);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (e != 0) return ZX_FAIL(err, ZX_E_DEVICE, "cannot start a thread: %s", strerror(e));
+        l->started = true;
+    }
+    return ZX_OK;
+}
+
+void zx_exec_stop(zx_session *s)
+{
+    atomic_store(&s->closing, 1);
+    for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) {
+        if (!s->lane[k].started) continue;
+        zx_word_set(&s->lane[k].go, s->run + 1);
+        pthread_join(s->lane[k].thread, NULL);
+    }
+}
+
+bool zx_exec_run(zx_session *s)
+{
+    zx_lane *compute = &s->lane[ZX_S_COMPUTE];
+    s->run++;
+    compute->compute_seconds = compute->exposed_seconds = 0;
+    s->fault = (zx_fault){0};
+    s->board->fault = (zx_fault){0};
+    s->board->failed = ZX_OK;
+    s->board->failure[0] = '\0';
+    s->kernel_err.code = ZX_OK;
+    s->kernel_err.n_causes = 0;
+    for (uint32_t i = 0; i < s->plan->micro_batches; i++)
+        s->rng[i] = (zx_rng){.seed = s->o.seed,
+                             .step = s->step,
+                             .micro = s->first_micro + (uint64_t)i * s->ranks + s->rank};
+    for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++)
+        if (s->lane[k].started) zx_word_set(&s->lane[k].go, s->run);
+    run_lane(compute);
+    bool ok = !compute->broken;
+    for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) {
+        zx_lane *l = &s->lane[k];
+        if (!l->started) continue;
+        // After a loss the others stop by themselves: their every wait looks for it.
+        zx_word_wait(&l->done, s->run, &s->own, ZX_NO_PEER);
+        ok = ok && !l->broken;
+    }
+    if (!ok) {
+        compute->broken = true;
+        zx_world_abort(s->o.world); // out of step: no peer may wait for this rank
+    }
+    return ok;
+}

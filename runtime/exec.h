@@ -1,0 +1,137 @@
+// exec.h - the inside of a session: what a plan becomes when it is opened, and the loop that runs
+// it. Shared by session*.c and exec*.c alone.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ZX_RUNTIME_EXEC_H
+#define ZX_RUNTIME_EXEC_H
+
+#include <pthread.h>
+
+#include "kernels/cpu/cpu.h"
+#include "runtime/comm.h"
+#include "runtime/session.h"
+
+#define ZX_FAILURE_TEXT 256
+
+// What a rank tells the others at NORM. After it in memory: double loss[micro_batches], then
+// double squares[units].
+typedef struct zx_board {
+    zx_fault fault;  // fault.step: of the plan
+    uint32_t failed; // a kernel returned this status (zx_status) in step `failed_step`
+    uint32_t failed_step;
+    char failure[ZX_FAILURE_TEXT];
+    double loss[]; // micro_batches, then squares[n_units]
+} zx_board;
+
+// What a rank tells the others at the end of a step.
+typedef struct zx_end_board {
+    double seconds, compute_seconds, exposed_seconds;
+    uint64_t peak_bytes;
+    uint32_t stop;
+    uint32_t unused;
+} zx_end_board;
+
+// One stream: its part of the plan's instructions, and where it is in them.
+typedef struct zx_lane {
+    struct zx_session *session;
+    zx_stream id;
+    uint32_t n_insns;
+    const uint32_t *insns; // of plan->insns, in order
+    pthread_t thread;      // gather and reduce; compute is the caller's
+    bool started;
+    zx_word go, done; // runs begun and ended
+    uint64_t peak;    // highest end of a slot touched; read by compute once `done`
+    bool broken;      // a rank was lost: nothing runs any more
+    double compute_seconds, exposed_seconds; // of this run; compute only
+} zx_lane;
+
+typedef enum zx_run_mode {
+    ZX_RUN_STEP,
+    ZX_RUN_LOOK
+} zx_run_mode; // LOOK: no update; values looked at
+
+// LOOK: the first bad value that a rank has seen, in the order of the plan's steps.
+typedef struct zx_bad {
+    uint32_t found, step; // found 1; plan step
+    uint32_t value;       // of the graph: an output, or a tensor that came in bad
+} zx_bad;
+typedef struct zx_look {
+    zx_bad nan, inf;
+    bool finite;     // all inputs of the step about to run are
+    uint32_t bad_in; // a tensor that no node made and that holds NaN already; ZX_NONE
+} zx_look;
+
+struct zx_session {
+    const zx_graph *graph;
+    const zx_plan *plan;
+    zx_session_options o;
+    zx_arena mem;
+    uint32_t rank, ranks;
+    zx_patience patience, own; // own: for this rank's threads, ends without looking for peers
+    const zx_transport *transport;
+    zx_comm *comm;
+    unsigned char **base; // [rank]; mine = base[rank]
+    unsigned char *mine;
+    // Made when the session is opened:
+    void **state;                         // by node: what prepare made
+    const zx_kernel **kernel;             // by plan step
+    zx_call *calls;                       // by plan step
+    uint64_t *touch;                      // by instruction: highest end of the slots it touches
+    bool *foreign;                        // by event: set by the gather or the reduce stream
+    uint32_t *buffer_slot, *working_slot; // by buffer
+    uint32_t last_commit;                 // instruction; ZX_NONE
+    zx_lane lane[ZX_STREAM_COUNT];
+    zx_word *events;          // by event: the last run in which it happened
+    zx_board *board, *boards; // mine; all ranks', board_bytes apart
+    uint64_t board_bytes;
+    zx_end_board *end_board, *end_boards;
+    // Of the run in progress; written by the compute stream before the others go:
+    uint32_t run; // counts; what events are compared with
+    zx_run_mode mode;
+    uint64_t step, first_micro;
+    double lr;
+    zx_rng *rng; // by micro-batch
+    zx_fault fault;
+    zx_err kernel_err;
+    // What NORM decided:
+    bool applied;
+    double loss, norm;
+    float grad_scale;
+    zx_look look;
+    _Atomic uint32_t stop;    // zx_session_ask_stop
+    _Atomic uint32_t closing; // the streams' threads end
+};
+
+// ---- exec_prepare.c: calls, addresses, tables
+// ----------------------------------------------------
+zx_status zx_exec_prepare(zx_session *s, zx_err *err);
+void zx_exec_release(zx_session *s);
+// Runs prepare of one node's kernel; *state is the caller's to release.
+zx_status zx_exec_prepare_node(const zx_graph *g, uint32_t node, int threads, uint64_t *work_bytes,
+                               void **state, zx_err *err);
+
+// ---- exec.c: the loop
+// ------------------------------------------------------------------------------
+zx_status zx_exec_start(zx_session *s, zx_err *err); // threads of the gather and reduce streams
+void zx_exec_stop(zx_session *s);
+bool zx_exec_run(zx_session *s);           // the plan once; false: a rank is lost
+void zx_exec_reset_working(zx_session *s); // buffers' working copies := committed ones
+
+// ---- session_fill.c: first values
+// --------------------------------------------------------------------
+void zx_exec_fill(zx_session *s);
+
+// ---- session_look.c
+// ------------------------------------------------------------------------------------
+void zx_look_before(zx_session *s, uint32_t step); // around a plan step in LOOK mode
+void zx_look_after(zx_session *s, uint32_t step);
+
+static inline void *zx_slot_at(const zx_session *s, uint32_t slot)
+{
+    return s->mine + s->plan->slots[slot].offset;
+}
+static inline zx_board *zx_board_of(const zx_session *s, uint32_t rank)
+{
+    return (zx_board *)(void *)((unsigned char *)s->boards + rank * s->board_bytes);
+}
+
+#endif

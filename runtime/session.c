@@ -1,0 +1,243 @@
+// session.c - opening a session, one step of it, and reading what it holds; see session.h.
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/eval.h"
+#include "runtime/exec.h"
+
+#define SPINS 2000 // looks before a sleep where every thread has a core: about 20 us
+
+uint32_t zx_optim_states(const zx_optim *o)
+{
+    if (o->kind == ZX_OPTIM_ADAM) return 2;
+    return o->momentum != 0 ? 1 : 0;
+}
+
+zx_status zx_session_work_bytes(const zx_graph *train, uint32_t threads, uint64_t *work_bytes,
+                                zx_err *err)
+{
+    for (uint32_t n = 0; n < train->n_nodes; n++) {
+        void *state = NULL;
+        const zx_kernel *k = zx_cpu_kernel(train->nodes[n].op);
+        work_bytes[n] = 0;
+        if (zx_ops[train->nodes[n].op].flags & ZX_OP_VIEW) continue;
+        const zx_status st =
+            zx_exec_prepare_node(train, n, (int)threads, &work_bytes[n], &state, err);
+        if (state != NULL && k->release != NULL) k->release(state);
+        if (st != ZX_OK) return st;
+    }
+    return ZX_OK;
+}
+
+// ---- opening -----------------------------------------------------------------------------------
+
+static zx_status check_plan(const zx_session *s, zx_err *err)
+{
+    const zx_plan *p = s->plan;
+    ZX_TRY(zx_plan_check(s->graph, p, err));
+    if (p->graph_hash != zx_graph_hash(s->graph))
+        return ZX_FAIL(err, ZX_E_DEVICE, "the plan was made for another train graph");
+    if (p->ranks != s->ranks)
+        return ZX_FAIL(err, ZX_E_DEVICE, "the plan was made for %u ranks, there are %u", p->ranks,
+                       s->ranks);
+    return ZX_OK;
+}
+
+static void make_boards(zx_session *s)
+{
+    uint64_t n =
+        sizeof(zx_board) + sizeof(double) * ((uint64_t)s->plan->micro_batches + s->plan->n_units);
+    if (n < sizeof(zx_end_board)) n = sizeof(zx_end_board);
+    n = zx_align_up(n, ZX_ALIGN);
+    s->board_bytes = n;
+    s->board = zx_arena_alloc(&s->mem, 1, n, ZX_ALIGN);
+    s->boards = zx_arena_alloc(&s->mem, s->ranks, n, ZX_ALIGN);
+    s->end_board = zx_arena_alloc(&s->mem, 1, n, ZX_ALIGN);
+    s->end_boards = zx_arena_alloc(&s->mem, s->ranks, n, ZX_ALIGN);
+}
+
+static zx_status open_parts(zx_session *s, zx_err *err)
+{
+    zx_world *w = s->o.world;
+    ZX_TRY(zx_world_agree(w, check_plan(s, err), err));
+    ZX_TRY(zx_world_same(w, "the plan", zx_plan_hash(s->plan), err));
+    make_boards(s);
+    s->base = ZX_NEW(&s->mem, unsigned char *, s->ranks);
+    ZX_TRY(zx_world_reserve(w, s->plan->arena_bytes, s->base, err));
+    s->mine = s->base[s->rank];
+    const zx_comm_args a = {.plan = s->plan,
+                            .base = s->base,
+                            .patience = s->patience,
+                            .board_bytes = s->board_bytes,
+                            .wire_delay_seconds = s->o.wire_delay_seconds};
+    ZX_TRY(s->transport->open(&a, &s->comm, err));
+    zx_status st = zx_exec_prepare(s, err);
+    if (st == ZX_OK) zx_exec_fill(s);
+    if (st == ZX_OK) st = zx_exec_start(s, err);
+    return zx_world_agree(w, st, err);
+}
+
+zx_status zx_session_open(const zx_graph *train, const zx_plan *plan, const zx_session_options *o,
+                          zx_session **out, zx_err *err)
+{
+    *out = NULL;
+    zx_session *s = calloc(1, sizeof *s);
+    ZX_ASSERT(s != NULL);
+    s->graph = train;
+    s->plan = plan;
+    s->o = *o;
+    s->rank = zx_world_rank(o->world);
+    s->ranks = zx_world_size(o->world);
+    s->transport = &zx_comm_shm;
+    // A rank has `threads` compute threads and two that move bytes.
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const bool roomy = (uint64_t)s->ranks * (o->threads + 2) <= (uint64_t)(cores > 0 ? cores : 1);
+    s->patience = (zx_patience){.world = o->world, .spins = roomy ? SPINS : 0};
+    s->own = (zx_patience){.spins = s->patience.spins};
+    const zx_status st = open_parts(s, err);
+    if (st == ZX_OK)
+        *out = s;
+    else
+        zx_session_close(s);
+    return st;
+}
+
+void zx_session_close(zx_session *s)
+{
+    if (s == NULL) return;
+    zx_exec_stop(s);
+    zx_exec_release(s);
+    s->transport->close(s->comm);
+    zx_arena_free(&s->mem);
+    free(s); // the reservation is the world's
+}
+
+// ---- a step ------------------------------------------------------------------------------------
+
+// The lowest rank's fault, on every rank alike.
+static zx_status say_fault(const zx_session *s, zx_err *err)
+{
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        const zx_board *b = zx_board_of(s, r);
+        const bool failed = b->failed != ZX_OK;
+        if (!failed && b->fault.kind == ZX_FAULT_NONE) continue;
+        const uint32_t step = failed ? b->failed_step : b->fault.step;
+        const zx_plan_step *t = &s->plan->steps[step];
+        const zx_node *n = &s->graph->nodes[t->node];
+        const uint64_t micro = s->first_micro + (uint64_t)t->micro * s->ranks + r;
+        zx_arena mem = {0};
+        char text[ZX_FAULT_TEXT];
+        const zx_status st = ZX_FAIL(
+            err, failed ? (zx_status)b->failed : ZX_E_DATA,
+            "node '%s' (%s): %s (micro-batch %" PRIu64 ", rank %u)", zx_text_safe(&mem, n->name),
+            zx_ops[n->op].word, failed ? b->failure : zx_fault_text(&b->fault, text), micro, r);
+        zx_arena_free(&mem);
+        return st;
+    }
+    return ZX_OK;
+}
+
+static bool exchange_end(zx_session *s, double seconds, zx_step_report *out)
+{
+    zx_end_board *e = s->end_board;
+    const zx_lane *c = &s->lane[ZX_S_COMPUTE];
+    *e = (zx_end_board){.seconds = seconds,
+                        .compute_seconds = c->compute_seconds,
+                        .exposed_seconds = c->exposed_seconds,
+                        .stop = atomic_load(&s->stop)};
+    for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++)
+        if (s->lane[k].peak > e->peak_bytes) e->peak_bytes = s->lane[k].peak;
+    if (!s->transport->exchange(s->comm, e, s->end_boards)) return false;
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        e = (zx_end_board *)(void *)((unsigned char *)s->end_boards + r * s->board_bytes);
+        out->stop = out->stop || e->stop != 0;
+        if (e->seconds > out->seconds) out->seconds = e->seconds;
+        if (e->peak_bytes > out->peak_bytes) out->peak_bytes = e->peak_bytes;
+        if (e->compute_seconds > out->compute_seconds) out->compute_seconds = e->compute_seconds;
+        if (e->exposed_seconds > out->exposed_seconds) out->exposed_seconds = e->exposed_seconds;
+    }
+    return true;
+}
+
+zx_status zx_session_step(zx_session *s, uint64_t step, uint64_t first_micro, double lr,
+                          zx_step_report *out, zx_err *err)
+{
+    *out = (zx_step_report){0};
+    if (s->lane[ZX_S_COMPUTE].broken || zx_world_lost(s->o.world))
+        return zx_world_why(s->o.world, err);
+    s->mode = ZX_RUN_STEP;
+    s->step = step;
+    s->first_micro = first_micro;
+    s->lr = lr;
+    const double from = zx_seconds();
+    if (!zx_exec_run(s) || !exchange_end(s, zx_seconds() - from, out))
+        return zx_world_why(s->o.world, err);
+    out->loss = s->loss;
+    out->grad_norm = s->norm;
+    out->applied = s->applied;
+    if (out->peak_bytes > s->plan->arena_bytes)
+        return ZX_FAIL(err, ZX_E_DEVICE,
+                       "the step touched %" PRIu64 " bytes, its plan has %" PRIu64, out->peak_bytes,
+                       s->plan->arena_bytes);
+    return say_fault(s, err);
+}
+
+void zx_session_ask_stop(zx_session *s)
+{
+    atomic_store(&s->stop, 1);
+}
+
+// ---- reading -----------------------------------------------------------------------------------
+
+// Elements [from, from + n) of a slot that the ranks hold whole or in shards, on rank 0.
+static void read_unit(zx_session *s, const zx_unit *u, uint32_t slot, bool whole, int64_t from,
+                      int64_t n, float *out)
+{
+    const uint64_t base = s->plan->slots[slot].offset, size = sizeof *out;
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        int64_t at;
+        const int64_t piece = zx_unit_piece(u, r, &at);
+        const int64_t lo = from > at ? from : at;
+        const int64_t hi = from + n < at + piece ? from + n : at + piece;
+        if (lo >= hi) continue;
+        const int64_t place = whole ? lo : lo - at;
+        s->transport->fetch(s->comm, whole ? 0 : r, base + (uint64_t)place * size,
+                            out + (lo - from), (uint64_t)(hi - lo) * size);
+    }
+}
+
+static void read_here(zx_session *s, zx_read_kind kind, uint32_t index, int64_t from, int64_t n,
+                      void *out)
+{
+    if (kind == ZX_READ_BUFFER) {
+        const zx_type *t = &s->graph->values[s->graph->buffers[index].value].type;
+        const uint64_t size = zx_dtype_bytes(t->dtype);
+        const uint64_t base = s->plan->slots[s->buffer_slot[index]].offset;
+        s->transport->fetch(s->comm, 0, base + (uint64_t)from * size, out, (uint64_t)n * size);
+        return;
+    }
+    memset(out, 0, (size_t)n * sizeof(float)); // the gradient of what isn't trained
+    for (uint32_t i = 0; i < s->plan->n_units; i++) {
+        const zx_unit *u = &s->plan->units[i];
+        if (u->param != index) continue;
+        const bool param = kind == ZX_READ_PARAM;
+        const uint32_t slot = param ? u->param_slot : u->grad_slot;
+        if (slot != ZX_NONE)
+            read_unit(s, u, slot, (param ? u->param_whole : u->grad_whole) != 0, from, n, out);
+    }
+}
+
+zx_status zx_session_read(zx_session *s, zx_read_kind kind, uint32_t index, int64_t from, int64_t n,
+                          void *out, zx_err *err)
+{
+    // Nobody is in a step while rank 0 reads the others' memory.
+    if (!s->transport->barrier(s->comm)) return zx_world_why(s->o.world, err);
+    if (s->rank == 0 && n > 0) read_here(s, kind, index, from, n, out);
+    if (!s->transport->barrier(s->comm)) return zx_world_why(s->o.world, err);
+    return ZX_OK;
+}

@@ -1,0 +1,92 @@
+// session_fill.c - what the held slots hold before the first step. A rank makes or copies its own
+// shards only; a whole parameter is never in memory where the plan doesn't keep it whole.
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "runtime/exec.h"
+
+// Elements [from, from + n) of a float tensor.
+static void fill_float(float *x, const zx_init *init, const char *name, int64_t from, int64_t n)
+{
+    if (n == 0) return;
+    const uint64_t key = zx_cpu_init_key(init->seed, name);
+    switch (init->kind) {
+    case ZX_INIT_DATA: // at any alignment
+        memcpy(x, (const char *)init->data + (size_t)from * sizeof *x, (size_t)n * sizeof *x);
+        break;
+    case ZX_INIT_FILL:
+        for (int64_t i = 0; i < n; i++) x[i] = (float)init->a;
+        break;
+    case ZX_INIT_NORMAL:
+        zx_cpu_init_normal(x, key, (uint64_t)from, n, init->a, init->b);
+        break;
+    case ZX_INIT_UNIFORM:
+        zx_cpu_init_uniform(x, key, (uint64_t)from, n, init->a, init->b);
+        break;
+    }
+}
+
+static void zero_slot(zx_session *s, uint32_t slot, uint64_t from)
+{
+    const zx_slot *at = &s->plan->slots[slot];
+    if (from < at->bytes) memset(s->mine + at->offset + from, 0, (size_t)(at->bytes - from));
+}
+
+static void fill_param(zx_session *s, uint32_t slot, const zx_unit *u)
+{
+    const zx_param *p = &s->graph->params[u->param];
+    int64_t from = 0, n = u->numel;
+    if (!u->param_whole) n = zx_unit_piece(u, s->rank, &from);
+    fill_float(zx_slot_at(s, slot), &p->init, p->name, from, n);
+    zero_slot(s, slot, (uint64_t)n * sizeof(float)); // the pad
+}
+
+static void fill_buffer(zx_session *s, uint32_t slot, const zx_buffer *b)
+{
+    const zx_type *t = &s->graph->values[b->value].type;
+    const uint64_t bytes = zx_type_bytes(t);
+    const int64_t n = zx_shape_count(&t->shape);
+    zero_slot(s, slot, 0);
+    if (t->dtype == ZX_F32) {
+        fill_float(zx_slot_at(s, slot), &b->init, b->name, 0, n);
+    } else if (b->init.kind == ZX_INIT_DATA) { // in its own type, e.g. a counter
+        memcpy(zx_slot_at(s, slot), b->init.data, (size_t)bytes);
+    } else if (b->init.kind == ZX_INIT_FILL && t->dtype == ZX_I64) {
+        int64_t *x = zx_slot_at(s, slot);
+        for (int64_t i = 0; i < n; i++) x[i] = (int64_t)b->init.a;
+    }
+}
+
+void zx_exec_fill(zx_session *s)
+{
+    const zx_graph *g = s->graph;
+    for (uint32_t i = 0; i < s->plan->n_slots; i++) {
+        const zx_slot *slot = &s->plan->slots[i];
+        switch ((zx_slot_kind)slot->kind) {
+        case ZX_SLOT_PARAM:
+            fill_param(s, i, &s->plan->units[slot->what]);
+            break;
+        case ZX_SLOT_GRAD:
+        case ZX_SLOT_STATE:
+            zero_slot(s, i, 0);
+            break;
+        case ZX_SLOT_BUFFER:
+        case ZX_SLOT_WORKING:
+            fill_buffer(s, i, &g->buffers[slot->what]);
+            break;
+        case ZX_SLOT_CONST:
+            memcpy(zx_slot_at(s, i), g->values[slot->what].data,
+                   (size_t)zx_type_bytes(&g->values[slot->what].type));
+            break;
+        case ZX_SLOT_HELD:
+        case ZX_SLOT_INPUT:
+        case ZX_SLOT_UNIT:
+        case ZX_SLOT_VALUE:
+        case ZX_SLOT_WORK:
+            continue; // written by the step
+        }
+        for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++)
+            if (slot->offset + slot->bytes > s->lane[k].peak)
+                s->lane[k].peak = slot->offset + slot->bytes;
+    }
+}

@@ -1,0 +1,154 @@
+// session_look.c - which node made the first value that isn't finite: the step is run again,
+// without update or commit, and every output is looked at. Collectives run as ever, so ranks stay
+// together. SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+#include <string.h>
+
+#include "runtime/exec.h"
+
+// What a rank has found, as the others see it; order: (micro-batch over all ranks, plan step).
+typedef struct found {
+    uint64_t micro;
+    uint32_t found, step, value, unused;
+} found;
+typedef struct findings {
+    found nan, inf;
+    uint32_t unit, unused; // whose gradient isn't finite on this rank; ZX_NONE
+} findings;
+
+static bool holds(const zx_view *v, bool inf)
+{
+    if (v->data == NULL || v->type.dtype != ZX_F32) return false;
+    return zx_cpu_find_nonfinite(v->data, zx_shape_count(&v->type.shape), inf) >= 0;
+}
+
+void zx_look_before(zx_session *s, uint32_t step)
+{
+    const zx_call *c = &s->calls[step];
+    const zx_node *n = &s->graph->nodes[s->plan->steps[step].node];
+    s->look.finite = true;
+    s->look.bad_in = ZX_NONE;
+    if (s->look.nan.found) return;
+    for (uint32_t i = 0; i < c->n_in; i++) { // now: an output may overwrite its input
+        const uint32_t v = zx_node_in(s->graph, n, i);
+        const bool nan = holds(&c->in[i], false);
+        if (nan && s->graph->values[v].role != ZX_R_MADE && s->look.bad_in == ZX_NONE)
+            s->look.bad_in = v;
+        if (nan || holds(&c->in[i], true)) s->look.finite = false;
+    }
+}
+
+void zx_look_after(zx_session *s, uint32_t step)
+{
+    zx_look *l = &s->look;
+    const zx_call *c = &s->calls[step];
+    const zx_node *n = &s->graph->nodes[s->plan->steps[step].node];
+    for (uint32_t i = 0; i < c->n_out && !l->nan.found; i++) {
+        const uint32_t v = zx_node_out(s->graph, n, i);
+        if (holds(&c->out[i], false))
+            l->nan = (zx_bad){1, step, l->bad_in != ZX_NONE ? l->bad_in : v};
+        else if (!l->inf.found && l->finite && holds(&c->out[i], true))
+            l->inf = (zx_bad){1, step, v};
+    }
+}
+
+static found describe(const zx_session *s, const zx_bad *b)
+{
+    found f = {.found = b->found, .step = b->step, .value = b->value};
+    if (b->found)
+        f.micro = s->first_micro + (uint64_t)s->plan->steps[b->step].micro * s->ranks + s->rank;
+    return f;
+}
+
+// The first unit whose gradient on this rank isn't finite.
+static uint32_t bad_gradient(const zx_session *s)
+{
+    for (uint32_t u = 0; u < s->plan->n_units; u++) {
+        const zx_unit *unit = &s->plan->units[u];
+        if (unit->grad_slot == ZX_NONE) continue;
+        int64_t at;
+        const int64_t n = zx_unit_piece(unit, s->rank, &at);
+        const float *g =
+            (const float *)zx_slot_at(s, unit->grad_slot) + (unit->grad_whole ? at : 0);
+        if (zx_cpu_find_nonfinite(g, n, false) >= 0 || zx_cpu_find_nonfinite(g, n, true) >= 0)
+            return u;
+    }
+    return ZX_NONE;
+}
+
+static bool earlier(const found *a, const found *b)
+{
+    if (!a->found || !b->found) return a->found && !b->found;
+    return a->micro != b->micro ? a->micro < b->micro : a->step < b->step;
+}
+
+static zx_status say_node(zx_session *s, uint64_t step, const char *what, const found *f,
+                          zx_err *err)
+{
+    const zx_node *n = &s->graph->nodes[s->plan->steps[f->step].node];
+    const zx_value *v = &s->graph->values[f->value];
+    const uint32_t rank = (uint32_t)((f->micro - s->first_micro) % s->ranks);
+    zx_arena mem = {0};
+    const char *node = zx_text_safe(&mem, n->name), *value = zx_text_safe(&mem, v->name);
+    static const char *const roles[] = {[ZX_R_INPUT] = "input",
+                                        [ZX_R_PARAM] = "parameter",
+                                        [ZX_R_BUFFER] = "buffer",
+                                        [ZX_R_CONST] = "constant",
+                                        [ZX_R_MADE] = "tensor"};
+    const zx_status st = ZX_FAIL(
+        err, ZX_E_DIVERGED,
+        "step %" PRIu64 ": %s first in node '%s' (%s), %s%s '%s', micro-batch %" PRIu64
+        " (rank %u)",
+        step + 1, what, node, zx_ops[n->op].word,
+        v->role == ZX_R_MADE ? "" : "which reads it from ", roles[v->role], value, f->micro, rank);
+    zx_arena_free(&mem);
+    return st;
+}
+
+static zx_status say(zx_session *s, uint64_t step, const findings *all, zx_err *err)
+{
+    found nan = {0}, inf = {0};
+    uint32_t unit = ZX_NONE;
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        if (earlier(&all[r].nan, &nan)) nan = all[r].nan;
+        if (earlier(&all[r].inf, &inf)) inf = all[r].inf;
+        if (all[r].unit < unit) unit = all[r].unit;
+    }
+    if (nan.found) return say_node(s, step, "NaN", &nan, err);
+    if (inf.found) return say_node(s, step, "infinity", &inf, err);
+    if (unit != ZX_NONE) {
+        zx_arena mem = {0};
+        const zx_param *p = &s->graph->params[s->plan->units[unit].param];
+        const zx_status st =
+            ZX_FAIL(err, ZX_E_DIVERGED,
+                    "step %" PRIu64 ": the gradient of '%s' overflows where ranks and "
+                    "micro-batches are summed",
+                    step + 1, zx_text_safe(&mem, p->name));
+        zx_arena_free(&mem);
+        return st;
+    }
+    return ZX_FAIL(err, ZX_E_DIVERGED,
+                   "step %" PRIu64
+                   ": loss %g, gradient norm %g; every tensor of the step is finite",
+                   step + 1, s->loss, s->norm);
+}
+
+zx_status zx_session_explain_nonfinite(zx_session *s, uint64_t step, uint64_t first_micro,
+                                       zx_err *err)
+{
+    findings mine = {.unit = ZX_NONE};
+    s->mode = ZX_RUN_LOOK;
+    s->step = step;
+    s->first_micro = first_micro;
+    s->look = (zx_look){0};
+    const bool ok = zx_exec_run(s);
+    s->mode = ZX_RUN_STEP;
+    zx_exec_reset_working(s);
+    if (!ok) return zx_world_why(s->o.world, err);
+    mine.nan = describe(s, &s->look.nan);
+    mine.inf = describe(s, &s->look.inf);
+    mine.unit = bad_gradient(s);
+    findings *all = ZX_NEW(&s->mem, findings, s->ranks);
+    ZX_TRY(zx_world_exchange(s->o.world, &mine, sizeof mine, all, err));
+    return say(s, step, all, err);
+}
