@@ -1,0 +1,86 @@
+// config.h - the DeepSpeed JSON file of a run: read, judged by the rows of config.def, resolved.
+//
+// Every key has a value in the end: the file's, the command line's, the model's or the row's
+// default; where it came from is kept and written into the resolved config.json, which is itself a
+// config that gives the same run.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ZX_RUNTIME_CONFIG_H
+#define ZX_RUNTIME_CONFIG_H
+
+#include "graph/import.h"
+#include "proto/json.h"
+#include "runtime/session.h"
+
+typedef enum zx_config_from {
+    ZX_FROM_DEFAULT,
+    ZX_FROM_FILE,
+    ZX_FROM_AUTO,    // the file says "auto"
+    ZX_FROM_COMMAND, // the command line
+    ZX_FROM_MODEL,   // the graph's fixed batch
+    ZX_FROM_OTHERS   // follows from other keys
+} zx_config_from;
+const char *zx_config_from_text(zx_config_from from); // "default", "file", ...
+
+typedef struct zx_config_value {
+    zx_config_from from;
+    bool has; // false: there is no value, not even a default
+    bool b;   // which member counts is the row's type
+    int64_t i;
+    double r;
+    const char *text;
+    uint32_t n;
+    const char *const *texts;
+    const double *reals;
+    const json_t *json; // owned by the config
+} zx_config_value;
+
+typedef struct zx_config {
+    const char *path; // NULL: there is no file
+    const char *dir;  // where the file is, "." without one; data paths are relative to it
+    json_t *root;
+    zx_config_value *values; // by row of config.def
+    zx_arena *mem;
+} zx_config;
+
+// Reads and judges a file; path NULL: {"zero_optimization": {"stage": 3}}. All that is wrong is
+// said at once: unknown keys with the nearest name (a note each with allow_unknown), wrong types,
+// values that this version refuses. Keys without effect become notes. E_USAGE.
+zx_status zx_config_read(const char *path, bool allow_unknown, zx_arena *mem, zx_config *out,
+                         zx_notes *notes, zx_err *err);
+// The same from text; `path` is what messages call it.
+zx_status zx_config_parse(const char *path, const char *text, size_t n, bool allow_unknown,
+                          zx_arena *mem, zx_config *out, zx_notes *notes, zx_err *err);
+void zx_config_close(zx_config *c); // accepts a zeroed or half-read config
+
+// A key's value, by its path in config.def (one that isn't there is a bug).
+const zx_config_value *zx_config_get(const zx_config *c, const char *path);
+void zx_config_set_int(zx_config *c, const char *path, int64_t i, zx_config_from from);
+void zx_config_set_text(zx_config *c, const char *path, const char *text, zx_config_from from);
+
+// ---- resolved (config_resolve.c)
+// ---------------------------------------------------------------------
+
+typedef struct zx_batch {
+    int64_t total;      // samples of a step over all ranks
+    int64_t micro;      // samples of a micro-batch
+    int64_t accumulate; // micro-batches of a rank and step
+} zx_batch;
+
+// The batch triad (CONFIG 4.1). graph_batch is the fixed first dimension of the model's inputs, 0
+// where it is symbolic. Writes the three keys' values back into the config. E_USAGE with all four
+// numbers where they contradict.
+zx_status zx_config_batch(zx_config *c, uint32_t ranks, int64_t graph_batch, zx_batch *out,
+                          zx_err *err);
+zx_status zx_config_optim(zx_config *c, zx_optim *optim, double *clip, zx_err *err);
+// Fills what the config says about import; the rest of `o` stays.
+zx_status zx_config_import(const zx_config *c, zx_import_options *o, zx_err *err);
+
+// One line "AdamW lr 0.001 (default) ..." of what trains the model, for the header.
+void zx_config_describe(const zx_config *c, zx_text *out);
+// The resolved config.json. `run` has further members, already JSON ("\"ranks\": 2, ..."), for
+// zerox.run.
+void zx_config_write(const zx_config *c, const char *run, zx_text *out);
+// Every key with its default and meaning, for the documentation.
+void zx_config_keys(zx_text *out);
+
+#endif

@@ -1,0 +1,384 @@
+// config_resolve.c - what follows from a config that was read: batches, optimizer, import options,
+// and the resolved file.
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "runtime/config_row.h"
+
+// ---- batches
+// --------------------------------------------------------------------------------------------
+
+static const char T_KEY[] = "train_batch_size", M_KEY[] = "train_micro_batch_size_per_gpu",
+                  G_KEY[] = "gradient_accumulation_steps";
+
+// The three numbers as far as they are given; what is missing follows by CONFIG 4.1's table.
+static void complete_batch(bool t, bool m, bool g, int64_t ranks, int64_t graph_batch, zx_batch *b)
+{
+    const int64_t fallback = graph_batch > 0 ? graph_batch : 1;
+    if (t && !m && !g) {
+        b->micro = graph_batch > 0 ? graph_batch : b->total / ranks;
+        b->accumulate = graph_batch > 0 ? b->total / (graph_batch * ranks) : 1;
+        return;
+    }
+    if (t && m && !g) b->accumulate = b->micro > 0 ? b->total / b->micro / ranks : 0;
+    if (t && g && !m) b->micro = b->accumulate > 0 ? b->total / ranks / b->accumulate : 0;
+    if (!t && !m) b->micro = fallback;
+    if (!t && !g) b->accumulate = 1;
+    if (!t) {
+        int64_t step;
+        if (__builtin_mul_overflow(b->micro, b->accumulate, &step) ||
+            __builtin_mul_overflow(step, ranks, &b->total))
+            b->total = -1;
+    }
+}
+
+zx_status zx_config_batch(zx_config *c, uint32_t ranks, int64_t graph_batch, zx_batch *out,
+                          zx_err *err)
+{
+    const zx_config_value *t = zx_config_get(c, T_KEY), *m = zx_config_get(c, M_KEY),
+                          *g = zx_config_get(c, G_KEY);
+    const char *name = c->path != NULL ? c->path : "config";
+    *out = (zx_batch){.total = t->i, .micro = m->i, .accumulate = g->i};
+    const struct {
+        const char *key;
+        const zx_config_value *v;
+    } given[] = {{T_KEY, t}, {M_KEY, m}, {G_KEY, g}};
+    for (size_t i = 0; i < ZX_COUNT(given); i++)
+        if (given[i].v->has && given[i].v->i <= 0)
+            return ZX_FAIL(err, ZX_E_USAGE, "%s: %s has to be greater than 0", name, given[i].key);
+    complete_batch(t->has, m->has, g->has, ranks, graph_batch, out);
+    int64_t product = -1;
+    const bool fits = !__builtin_mul_overflow(out->micro, out->accumulate, &product) &&
+                      !__builtin_mul_overflow(product, (int64_t)ranks, &product) &&
+                      product == out->total && product > 0;
+    if (!fits) {
+        zx_err_hint(err, "give two of the three keys; the third one follows");
+        return ZX_FAIL(err, ZX_E_USAGE,
+                       "%s: check the batch keys: %s %lld is not %s %lld x %s %lld x ranks %u",
+                       name, T_KEY, (long long)out->total, M_KEY, (long long)out->micro, G_KEY,
+                       (long long)out->accumulate, ranks);
+    }
+    if (graph_batch > 0 && out->micro != graph_batch) {
+        zx_err_hint(err, "set %s to %lld, or export the model with a symbolic batch", M_KEY,
+                    (long long)graph_batch);
+        return ZX_FAIL(err, ZX_E_USAGE, "%s: %s is %lld, but the model has a fixed batch of %lld",
+                       name, M_KEY, (long long)out->micro, (long long)graph_batch);
+    }
+    const bool fixed = graph_batch > 0 && !m->has;
+    if (!m->has)
+        zx_config_set_int(c, M_KEY, out->micro,
+                          fixed    ? ZX_FROM_MODEL
+                          : t->has ? ZX_FROM_OTHERS
+                                   : ZX_FROM_DEFAULT);
+    if (!g->has)
+        zx_config_set_int(c, G_KEY, out->accumulate, t->has ? ZX_FROM_OTHERS : ZX_FROM_DEFAULT);
+    if (!t->has) zx_config_set_int(c, T_KEY, out->total, ZX_FROM_OTHERS);
+    return ZX_OK;
+}
+
+// ---- optimizer
+// ------------------------------------------------------------------------------------------
+
+enum { ADAM = 1, ADAMW = 2, SGD = 4 };
+static const struct {
+    const char *name;
+    unsigned bit;
+} optimizers[] = {
+    {"Adam", ADAM}, {"AdamW", ADAMW}, {"FusedAdam", ADAM}, {"CPUAdam", ADAM}, {"SGD", SGD}};
+
+// Which parameters belong to which optimizers, and the range of their values.
+static const struct {
+    const char *key;
+    unsigned of;
+    double below; // values v: 0 <= v < below
+} params[] = {
+    {"lr", ADAM | ADAMW | SGD, INFINITY},
+    {"betas", ADAM | ADAMW, 1},
+    {"eps", ADAM | ADAMW, INFINITY},
+    {"weight_decay", ADAM | ADAMW | SGD, INFINITY},
+    {"bias_correction", ADAM | ADAMW, INFINITY},
+    {"adam_w_mode", ADAM | ADAMW, INFINITY},
+    {"torch_adam", ADAM | ADAMW, INFINITY},
+    {"momentum", SGD, INFINITY},
+    {"dampening", SGD, INFINITY},
+    {"nesterov", SGD, INFINITY},
+};
+
+static const zx_config_value *param(const zx_config *c, const char *key)
+{
+    char path[64] = "optimizer.params.";
+    ZX_ASSERT(strlen(key) < sizeof path - strlen(path));
+    strncat(path, key, sizeof path - strlen(path) - 1);
+    return zx_config_get(c, path);
+}
+
+static void check_params(const zx_config *c, unsigned kind, zx_err *found)
+{
+    const char *type = zx_config_get(c, "optimizer.type")->text;
+    for (size_t i = 0; i < ZX_COUNT(params); i++) {
+        const zx_config_value *v = param(c, params[i].key);
+        if (v->from == ZX_FROM_FILE && (params[i].of & kind) == 0)
+            ZX_FAIL(found, ZX_E_USAGE, "optimizer.params.%s is no parameter of %s", params[i].key,
+                    type);
+        const double *list = v->reals != NULL ? v->reals : &v->r;
+        for (uint32_t k = 0; k < (v->reals != NULL ? v->n : 1); k++)
+            if (!(list[k] >= 0 && list[k] < params[i].below))
+                ZX_FAIL(found, ZX_E_USAGE, "optimizer.params.%s must be 0 or more%s, not %g",
+                        params[i].key, params[i].below == 1 ? " and below 1" : "", list[k]);
+    }
+    if (param(c, "betas")->n != 2)
+        ZX_FAIL(found, ZX_E_USAGE, "optimizer.params.betas must be two numbers, not %u",
+                param(c, "betas")->n);
+    if (param(c, "nesterov")->b && (param(c, "momentum")->r <= 0 || param(c, "dampening")->r != 0))
+        ZX_FAIL(found, ZX_E_USAGE,
+                "optimizer.params.nesterov needs a momentum above 0 and a dampening of 0");
+    if (!(zx_config_get(c, "gradient_clipping")->r >= 0))
+        ZX_FAIL(found, ZX_E_USAGE, "gradient_clipping must be 0 (none) or more");
+}
+
+zx_status zx_config_optim(zx_config *c, zx_optim *optim, double *clip, zx_err *err)
+{
+    const char *type = zx_config_get(c, "optimizer.type")->text;
+    unsigned kind = 0;
+    for (size_t i = 0; i < ZX_COUNT(optimizers); i++)
+        if (strcasecmp(optimizers[i].name, type) == 0) kind = optimizers[i].bit;
+    zx_err found = {0};
+    if (kind == 0)
+        ZX_FAIL(&found, ZX_E_USAGE,
+                "optimizer.type = \"%s\" is not supported: this version has Adam, AdamW and SGD",
+                zx_text_safe(c->mem, type));
+    else
+        check_params(c, kind, &found);
+    if (found.code != ZX_OK) {
+        if (c->path != NULL) zx_err_in(&found, "%s", c->path);
+        return zx_err_merge(err, &found);
+    }
+    // "Adam" is AdamW unless adam_w_mode says otherwise; "AdamW" always is (CONFIG 2.6).
+    const bool decoupled = kind == ADAMW || (kind == ADAM && param(c, "adam_w_mode")->b);
+    double decay = param(c, "weight_decay")->r;
+    if (param(c, "torch_adam")->b && decoupled && param(c, "weight_decay")->from == ZX_FROM_DEFAULT)
+        decay = 0.01;
+    *optim = (zx_optim){
+        .kind = kind == SGD ? ZX_OPTIM_SGD : ZX_OPTIM_ADAM,
+        .lr = param(c, "lr")->r,
+        .beta1 = param(c, "betas")->reals[0],
+        .beta2 = param(c, "betas")->reals[1],
+        .eps = param(c, "eps")->r,
+        .weight_decay = decay,
+        .decoupled = decoupled,
+        .bias_correction = param(c, "bias_correction")->b,
+        .momentum = param(c, "momentum")->r,
+        .dampening = param(c, "dampening")->r,
+        .nesterov = param(c, "nesterov")->b,
+    };
+    *clip = zx_config_get(c, "gradient_clipping")->r;
+    return ZX_OK;
+}
+
+// ---- import
+// ---------------------------------------------------------------------------------------------
+
+static zx_status read_dims(const zx_config *c, zx_import_options *o, zx_err *err)
+{
+    const zx_config_value *v = zx_config_get(c, "zerox.dims");
+    if (!v->has) return ZX_OK;
+    const uint32_t n = (uint32_t)json_object_size(v->json);
+    zx_bind *dims = ZX_NEW(c->mem, zx_bind, n + o->n_dims);
+    uint32_t at = 0;
+    const char *key;
+    json_t *j;
+    json_object_foreach((json_t *)(uintptr_t)v->json, key, j)
+    {
+        if (!json_is_integer(j) || json_integer_value(j) < 1)
+            return ZX_FAIL(err, ZX_E_USAGE,
+                           "%s: zerox.dims.%s must be a whole number of at least 1", c->path,
+                           zx_text_safe(c->mem, key));
+        bool given = false; // the command line comes before the file
+        for (uint32_t i = 0; i < o->n_dims; i++) given |= strcmp(o->dims[i].name, key) == 0;
+        if (!given) dims[at++] = (zx_bind){key, json_integer_value(j)};
+    }
+    if (o->n_dims > 0) memcpy(dims + at, o->dims, o->n_dims * sizeof *dims);
+    o->dims = dims;
+    o->n_dims += at;
+    return ZX_OK;
+}
+
+zx_status zx_config_import(const zx_config *c, zx_import_options *o, zx_err *err)
+{
+    const zx_config_value *v = zx_config_get(c, "zerox.parameters");
+    o->n_parameters = v->n;
+    o->parameters = v->texts;
+    v = zx_config_get(c, "zerox.buffers");
+    o->n_buffers = v->n;
+    o->buffers = v->texts;
+    o->batch_norm_as_exported =
+        strcmp(zx_config_get(c, "zerox.batch_norm")->text, "as_exported") == 0;
+    v = zx_config_get(c, "zerox.loss.kind");
+    o->loss = !v->has                       ? ZX_LOSS_GRAPH
+              : strcmp(v->text, "mse") == 0 ? ZX_LOSS_MSE
+                                            : ZX_LOSS_CROSS_ENTROPY;
+    v = zx_config_get(c, "zerox.loss.prediction");
+    o->loss_prediction = v->has ? v->text : NULL;
+    o->loss_label = zx_config_get(c, "zerox.loss.label")->text;
+    o->loss_ignore_index = zx_config_get(c, "zerox.loss.ignore_index")->i;
+    o->loss_smoothing = zx_config_get(c, "zerox.loss.label_smoothing")->r;
+    if (!(o->loss_smoothing >= 0 && o->loss_smoothing <= 1))
+        return ZX_FAIL(err, ZX_E_USAGE, "%s: zerox.loss.label_smoothing must lie between 0 and 1",
+                       c->path);
+    return read_dims(c, o, err);
+}
+
+// ---- written
+// --------------------------------------------------------------------------------------------
+
+// The shortest of three precisions that reads back as the same number, with a mark of being a real.
+static void put_real(zx_text *out, double v)
+{
+    char buf[40];
+    for (int precision = 6; precision <= 17; precision++) {
+        snprintf(buf, sizeof buf, "%.*g", precision, v);
+        if (strtod(buf, NULL) == v) break;
+    }
+    zx_text_put(out, "%s", buf);
+}
+
+static void put_value(zx_text *out, const zx_config_row *row, const zx_config_value *v)
+{
+    if (!v->has) {
+        zx_text_put(out, "null");
+        return;
+    }
+    switch (row->type) {
+    case ZX_KEY_BOOL:
+    case ZX_KEY_SWITCH:
+        zx_text_put(out, "%s", v->b ? "true" : "false");
+        return;
+    case ZX_KEY_INT:
+    case ZX_KEY_SIGNED:
+        zx_text_put(out, "%lld", (long long)v->i);
+        return;
+    case ZX_KEY_REAL:
+        put_real(out, v->r);
+        return;
+    case ZX_KEY_TEXT:
+    case ZX_KEY_DTYPE:
+    case ZX_KEY_CHOICE:
+        zx_text_json(out, v->text);
+        return;
+    case ZX_KEY_TEXTS:
+    case ZX_KEY_REALS:
+        zx_text_put(out, "[");
+        for (uint32_t i = 0; i < v->n; i++) {
+            if (i > 0) zx_text_put(out, ", ");
+            if (row->type == ZX_KEY_REALS) put_real(out, v->reals[i]);
+            if (row->type == ZX_KEY_TEXTS) zx_text_json(out, v->texts[i]);
+        }
+        zx_text_put(out, "]");
+        return;
+    default:
+        break;
+    }
+    char *s = v->json != NULL ? json_dumps(v->json, JSON_ENCODE_ANY) : NULL;
+    zx_text_put(out, "%s", s != NULL ? s : "null");
+    free(s);
+}
+
+// Writes the rows that count, from *at on, whose path begins with `prefix`, as one JSON object.
+// Rows of a section stand together in config.def.
+static void put_section(const zx_config *c, uint32_t *at, const char *prefix, int depth,
+                        const char *run, zx_text *out)
+{
+    const size_t n = strlen(prefix);
+    bool first = true;
+    zx_text_put(out, "{");
+    while (*at < zx_config_n_rows && strncmp(zx_config_rows[*at].path, prefix, n) == 0) {
+        const zx_config_row *row = &zx_config_rows[*at];
+        if (row->verdict != ZX_VERDICT_HONOUR || !c->values[*at].has) {
+            ++*at;
+            continue;
+        }
+        const char *name = row->path + n;
+        const int len = (int)strcspn(name, ".");
+        zx_text_put(out, "%s\n%*s\"%.*s\": ", first ? "" : ",", 2 * depth + 2, "", len, name);
+        first = false;
+        if (name[len] == '\0') {
+            put_value(out, row, &c->values[*at]);
+            ++*at;
+        } else {
+            const char *inner = zx_arena_strn(c->mem, row->path, n + (size_t)len + 1);
+            put_section(c, at, inner, depth + 1, run, out);
+        }
+    }
+    if (strcmp(prefix, "zerox.") == 0) {
+        zx_text_put(out, "%s\n%*s\"run\": {%s},\n%*s\"origins\": {", first ? "" : ",",
+                    2 * depth + 2, "", run, 2 * depth + 2, "");
+        const char *comma = "";
+        for (uint32_t i = 0; i < zx_config_n_rows; i++) {
+            if (zx_config_rows[i].verdict != ZX_VERDICT_HONOUR || !c->values[i].has) continue;
+            zx_text_put(out, "%s\n%*s\"%s\": \"%s\"", comma, 2 * depth + 4, "",
+                        zx_config_rows[i].path, zx_config_from_text(c->values[i].from));
+            comma = ",";
+        }
+        zx_text_put(out, "\n%*s}", 2 * depth + 2, "");
+    }
+    zx_text_put(out, "\n%*s}", 2 * depth, "");
+}
+
+void zx_config_write(const zx_config *c, const char *run, zx_text *out)
+{
+    uint32_t at = 0;
+    put_section(c, &at, "", 0, run, out);
+    zx_text_put(out, "\n");
+}
+
+static void describe(zx_text *out, const zx_config *c, const char *path, const char *name)
+{
+    for (uint32_t i = 0; i < zx_config_n_rows; i++) {
+        if (strcmp(zx_config_rows[i].path, path) != 0 || !c->values[i].has) continue;
+        zx_text_put(out, " %s ", name);
+        put_value(out, &zx_config_rows[i], &c->values[i]);
+        const zx_config_from from = c->values[i].from;
+        if (from != ZX_FROM_FILE && from != ZX_FROM_COMMAND)
+            zx_text_put(out, " (%s)",
+                        from == ZX_FROM_AUTO ? "auto: default" : zx_config_from_text(from));
+    }
+}
+
+void zx_config_describe(const zx_config *c, zx_text *out)
+{
+    const zx_config_value *type = zx_config_get(c, "optimizer.type");
+    const bool sgd = strcasecmp(type->text, "SGD") == 0;
+    zx_text_put(out, "%s", type->text);
+    if (type->from != ZX_FROM_FILE) zx_text_put(out, " (%s)", zx_config_from_text(type->from));
+    describe(out, c, "optimizer.params.lr", "lr");
+    describe(out, c, sgd ? "optimizer.params.momentum" : "optimizer.params.betas",
+             sgd ? "momentum" : "betas");
+    if (!sgd) describe(out, c, "optimizer.params.eps", "eps");
+    describe(out, c, "optimizer.params.weight_decay", "weight_decay");
+    describe(out, c, "gradient_clipping", "clipping");
+    zx_text_put(out, "\n");
+    const size_t line = out->n;
+    describe(out, c, M_KEY, "micro-batch");
+    describe(out, c, G_KEY, "accumulation");
+    describe(out, c, T_KEY, "batch");
+    if (out->n > line)
+        memmove(out->at + line, out->at + line + 1, out->n - line); // its first blank
+    out->n--;
+}
+
+void zx_config_keys(zx_text *out)
+{
+    static const char *const verdicts[] = {"honoured",        "other values refused",
+                                           "above 1 refused", "no effect",
+                                           "no effect",       "no effect"};
+    for (uint32_t i = 0; i < zx_config_n_rows; i++) {
+        const zx_config_row *row = &zx_config_rows[i];
+        zx_text_put(out, "| `%s` | %s | %s | %s |\n", row->path,
+                    row->value[0] != '\0' ? row->value : "-", verdicts[row->verdict], row->words);
+    }
+}

@@ -1,0 +1,76 @@
+// options.h - the command line: commands, and the options that options.def lists.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ZX_RUNTIME_OPTIONS_H
+#define ZX_RUNTIME_OPTIONS_H
+
+#include "graph/base/text.h"
+
+//    id     word     what stands before the options  what it does
+#define ZX_COMMAND_MAP(X)                                                                          \
+    X(TRAIN, "train", "MODEL.onnx", "train a model, sharded over ranks")                           \
+    X(PLAN, "plan", "MODEL.onnx", "show the plan of a training step")                              \
+    X(CHECK, "check", "MODEL.onnx", "say what zerox makes of a model")                             \
+    X(OPS, "ops", "", "list the supported operators")                                              \
+    X(NEW, "new", "FAMILY", "write an untrained model: gpt2, llama or mlp")
+
+typedef enum zx_command {
+#define X(id, word, operand, help) ZX_CMD_##id,
+    ZX_COMMAND_MAP(X)
+#undef X
+        ZX_CMD_COUNT,
+    ZX_CMD_NONE // only --help or --version was asked for
+} zx_command;
+
+typedef enum zx_option_id {
+#define ZX_OPTION(id, kind, names, commands, arg, help) ZX_OPT_##id,
+#include "runtime/options.def"
+#undef ZX_OPTION
+    ZX_OPT_COUNT
+} zx_option_id;
+
+typedef struct zx_option_value {
+    uint32_t n, cap;   // times it was given; 0: it wasn't
+    const char **text; // arguments, in order; NULL for flags
+    uint64_t number;   // NUMBER, COUNT: the last one
+} zx_option_value;
+
+typedef struct zx_options {
+    zx_command command;
+    bool help, version;
+    const char *operand; // MODEL or FAMILY; NULL: not given
+    int argc;            // the whole command line, for command.txt
+    char *const *argv;
+    zx_option_value value[ZX_OPT_COUNT];
+} zx_options;
+
+// Reads a command line; texts stay in argv. E_USAGE for what isn't understood, with the nearest
+// name; then err's hint says which --help to read.
+zx_status zx_options_parse(int argc, char *const *argv, zx_arena *mem, zx_options *out,
+                           zx_err *err);
+
+static inline bool zx_given(const zx_options *o, zx_option_id id)
+{
+    return o->value[id].n > 0;
+}
+// The last argument given; NULL where it wasn't given.
+static inline const char *zx_given_text(const zx_options *o, zx_option_id id)
+{
+    return o->value[id].n > 0 ? o->value[id].text[o->value[id].n - 1] : NULL;
+}
+static inline uint64_t zx_given_number(const zx_options *o, zx_option_id id, uint64_t absent)
+{
+    return o->value[id].n > 0 ? o->value[id].number : absent;
+}
+
+const char *zx_command_word(zx_command c); // "" for NONE
+// The help of one command, or of the program (NONE), as it is printed.
+void zx_options_help(zx_command c, zx_text *out);
+
+// "NAME=N", N >= 1: false if it is anything else. *name_n is the length of NAME in `text`.
+bool zx_parse_name_count(const char *text, size_t *name_n, uint64_t *count);
+// The digits of a whole number and nothing else.
+bool zx_parse_u64(const char *text, uint64_t *out);
+// "5ms", "0.2s", "250us".
+bool zx_parse_seconds(const char *text, double *out);
+
+#endif

@@ -1,0 +1,83 @@
+// progress.c - see progress.h.
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/progress.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+const char *zx_progress_time(double seconds, char buf[ZX_BYTES_TEXT])
+{
+    static const struct {
+        double below, factor;
+        const char *unit;
+    } rows[] = {{0.9995e-3, 1e6, "us"}, {0.9995, 1e3, "ms"}, {INFINITY, 1, "s"}};
+    size_t i = 0;
+    while (i + 1 < ZX_COUNT(rows) && seconds >= rows[i].below) i++;
+    const double x = seconds * rows[i].factor;
+    snprintf(buf, ZX_BYTES_TEXT, "%.*f %s", x >= 99.95 ? 0 : x >= 9.995 ? 1 : 2, x, rows[i].unit);
+    return buf;
+}
+
+const char *zx_progress_clock(double seconds, char buf[ZX_BYTES_TEXT])
+{
+    const uint64_t s = seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds + 0.5) : 0;
+    if (s >= 3600)
+        snprintf(buf, ZX_BYTES_TEXT, "%llu:%02u:%02u", (unsigned long long)(s / 3600),
+                 (unsigned)(s / 60 % 60), (unsigned)(s % 60));
+    else
+        snprintf(buf, ZX_BYTES_TEXT, "%u:%02u", (unsigned)(s / 60), (unsigned)(s % 60));
+    return buf;
+}
+
+// "3.0e-4": %.1e without the exponent's leading zero and plus.
+static void put_rate(zx_text *out, double lr)
+{
+    char buf[32];
+    snprintf(buf, sizeof buf, "%.1e", lr);
+    char *e = strchr(buf, 'e');
+    if (e == NULL || lr == 0) {
+        zx_text_put(out, " lr %g", lr);
+        return;
+    }
+    zx_text_put(out, " lr %.*se%d", (int)(e - buf), buf, atoi(e + 1));
+}
+
+void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out)
+{
+    enum { WIDE = 100 };
+    char buf[ZX_BYTES_TEXT];
+    const size_t before = out->n;
+    zx_text_put(out, "step %llu/%llu loss %.4g |g| %.3g", (unsigned long long)s->step,
+                (unsigned long long)s->steps, s->loss, s->grad_norm);
+    put_rate(out, s->lr);
+    zx_text_put(out, " %s %s", zx_text_count(s->rate, buf), s->unit);
+    zx_text_put(out, " %s", zx_progress_time(s->seconds, buf));
+    if (s->eta >= 0) zx_text_put(out, " eta %s", zx_progress_clock(s->eta, buf));
+    if (width >= WIDE) {
+        zx_text_put(out, " exposed %s", zx_progress_time(s->exposed_seconds, buf));
+        if (s->resident_bytes > 0)
+            zx_text_put(out, " mem %s", zx_text_size(s->resident_bytes, buf));
+    }
+    if (out->n - before <= width) return;
+    out->n = before + width;
+    out->at[out->n] = '\0';
+}
+
+zx_progress_style zx_progress_style_of(int fd)
+{
+    zx_progress_style style = {.width = 80};
+    const char *term = getenv("TERM"), *columns = getenv("COLUMNS"), *plain = getenv("NO_COLOR");
+    struct winsize size;
+    style.in_place = isatty(fd) == 1 && (term == NULL || strcmp(term, "dumb") != 0);
+    style.colour = style.in_place && (plain == NULL || plain[0] == '\0');
+    const int stated = columns != NULL ? atoi(columns) : 0;
+    if (stated >= 20 && stated <= 1000)
+        style.width = (uint32_t)stated;
+    else if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20)
+        style.width = size.ws_col;
+    return style;
+}
