@@ -1,0 +1,109 @@
+// place.c - pass: the address of every byte that comes and goes.
+//
+// Spans that share a step must not share bytes. They are taken in one of a few orders, and each
+// gets the lowest address at which it meets nobody (first fit); the search tries the orders.
+// SPDX-License-Identifier: Apache-2.0
+#include "sched/pass.h"
+
+#include <stdlib.h>
+
+static void collect(zx_draft *d)
+{
+    const zx_trace *t = d->trace;
+    const int64_t n = t->n_steps;
+    int64_t *until = ZX_NEW(d->mem, int64_t, t->n_storages);
+    for (uint32_t i = 0; i < t->n_storages; i++) until[i] = t->storages[i].dies;
+    for (uint32_t i = 0; i < d->n_flows; i++) {
+        const zx_where w = t->where[t->graph->params[d->flows[i].unit].grad];
+        if (w.kind == ZX_AT_STORAGE && d->flows[i].drained > until[w.index])
+            until[w.index] = d->flows[i].drained;
+    }
+    d->n_spans = 0;
+    for (uint32_t i = 0; i < t->n_storages; i++) {
+        if (d->made_in[i] != ZX_NONE || t->storages[i].bytes == 0) continue;
+        d->spans[d->n_spans++] = (zx_span){ZX_SPAN_STORAGE,
+                                           i,
+                                           t->storages[i].born,
+                                           until[i],
+                                           zx_align_up(t->storages[i].bytes, ZX_ALIGN),
+                                           0};
+    }
+    for (uint32_t i = 0; i < d->n_stays; i++) {
+        const zx_stay *s = &d->stays[i];
+        if (d->unit_bytes[s->unit] == 0) continue;
+        d->spans[d->n_spans++] = (zx_span){
+            ZX_SPAN_STAY,           i, s->always ? 0 : s->issue, s->always ? n - 1 : s->last,
+            d->unit_bytes[s->unit], 0};
+    }
+    for (uint32_t s = 0; s < t->n_steps; s++)
+        if (t->work[s] > 0)
+            d->spans[d->n_spans++] =
+                (zx_span){ZX_SPAN_WORK, s, s, s, zx_align_up(t->work[s], ZX_ALIGN), 0};
+}
+
+// The orders. Equal spans keep the order in which they were collected, so a plan is deterministic.
+typedef struct item {
+    double key; // higher first
+    uint32_t span;
+} item;
+
+static int higher(const void *a, const void *b)
+{
+    const item *x = a, *y = b;
+    if (x->key != y->key) return x->key > y->key ? -1 : 1;
+    return x->span < y->span ? -1 : x->span > y->span;
+}
+
+static double key_of(const zx_span *s, uint32_t order)
+{
+    const double bytes = (double)s->bytes, length = (double)(s->to - s->from + 1);
+    switch (order) {
+    case 0:
+        return bytes;
+    case 1:
+        return bytes * length;
+    case 2:
+        return length;
+    default:
+        return -(double)s->from;
+    }
+}
+
+typedef struct placed { // in order of offset
+    uint64_t offset, end;
+    uint32_t from, length; // around the circle
+} placed;
+
+// First fit: `list` is kept in order of offset, so one walk finds the lowest free address.
+void zx_pass_place(zx_draft *d)
+{
+    collect(d);
+    const uint32_t n = d->trace->n_steps;
+    item *items = ZX_NEW(d->mem, item, d->n_spans);
+    placed *list = ZX_NEW(d->mem, placed, d->n_spans);
+    for (uint32_t i = 0; i < d->n_spans; i++)
+        items[i] = (item){key_of(&d->spans[i], d->knobs.order), i};
+    qsort(items, d->n_spans, sizeof *items, higher);
+    d->transient = 0;
+    for (uint32_t k = 0; k < d->n_spans; k++) {
+        zx_span *s = &d->spans[items[k].span];
+        const uint32_t length = s->to - s->from + 1 >= n ? n : (uint32_t)(s->to - s->from + 1);
+        const uint32_t from = (uint32_t)((s->from % n + n) % n);
+        uint64_t at = 0;
+        for (uint32_t i = 0; i < k && list[i].offset < at + s->bytes; i++) {
+            if (list[i].end <= at) continue;
+            // How far one begins after the other, around the circle.
+            const uint32_t a = list[i].from >= from ? list[i].from - from : list[i].from + n - from;
+            const uint32_t b = a == 0 ? 0 : n - a;
+            if (a < length || b < list[i].length) at = list[i].end;
+        }
+        s->offset = at;
+        if (at + s->bytes > d->transient) d->transient = at + s->bytes;
+        uint32_t where = k; // keep the order
+        while (where > 0 && list[where - 1].offset > at) {
+            list[where] = list[where - 1];
+            where--;
+        }
+        list[where] = (placed){at, at + s->bytes, from, length};
+    }
+}
