@@ -19,6 +19,7 @@ typedef struct one_call {
     zx_view in[MOST_OPERANDS], out[MOST_OPERANDS]; // data: owned by mem
     uint32_t n_in, n_out;
     zx_attrs attrs;
+    uint64_t work_bytes; // set by one_call_run: what prepare asked for
 } one_call;
 
 static inline zx_shape shape_of(uint32_t rank, const int64_t *dim)
@@ -81,6 +82,7 @@ static inline zx_status one_call_run(one_call *c, const zx_kernel *k, int thread
     call.in = in;
     call.out = out;
     if (k->prepare) ZX_TRY(k->prepare(&call, &work_bytes, &state, err));
+    c->work_bytes = work_bytes;
     unsigned char *work = aligned_alloc(64, (size_t)zx_align_up(work_bytes, 64) + GUARD);
     assert_non_null(work);
     call.in = c->in;
