@@ -143,6 +143,20 @@ zx_status zx_world_why(const zx_world *w, zx_err *err)
     return ZX_FAIL(err, ZX_E_COMM, "a peer is gone");
 }
 
+bool zx_world_claim(zx_world *w, const char *sentence)
+{
+    uint64_t hash = 14695981039346656037u; // FNV-1a
+    for (const char *c = sentence; *c != '\0'; c++)
+        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    hash |= 1;
+    for (size_t i = 0; w->shared != NULL && i < ZX_COUNT(w->shared->claims); i++) {
+        uint64_t there = 0;
+        if (atomic_compare_exchange_strong(&w->shared->claims[i], &there, hash)) return true;
+        if (there == hash) return false;
+    }
+    return true;
+}
+
 bool zx_world_lost_rank(const zx_world *w, uint32_t *rank)
 {
     const uint32_t lost = w->shared != NULL ? atomic_load(&w->shared->lost) : 0;

@@ -52,5 +52,7 @@ bool zx_world_lost_rank(const zx_world *w, uint32_t *rank);
 // lost, and everybody stops waiting.
 bool zx_world_left(zx_world *w, uint32_t rank);
 void zx_world_gone(zx_world *w, uint32_t rank);
+// True for the first rank that claims this sentence: it prints it, the others needn't.
+bool zx_world_claim(zx_world *w, const char *sentence);
 
 #endif

@@ -17,6 +17,7 @@ typedef enum zx_lost_kind { ZX_LOST_NOT, ZX_LOST_DIED, ZX_LOST_GAVE_UP, ZX_LOST_
 // One for all ranks, seen by all.
 typedef struct zx_world_shared {
     _Atomic uint32_t lost;                      // kind << 16 | rank
+    _Atomic uint64_t claims[8];                 // hashes of sentences, 0: free
     _Atomic uint32_t left[ZX_WORLD_MOST_RANKS]; // 1: that rank has closed its world
 } zx_world_shared;
 
