@@ -1,0 +1,111 @@
+// collect.c - the arithmetic of collectives: sums over ranks, the global norm, what isn't finite.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/common.h"
+
+#include <string.h>
+
+// ---- sums over ranks
+// -----------------------------------------------------------------------------------
+struct sum_job {
+    float *out;
+    const float *const *from;
+    uint32_t n_from;
+    bool add;
+};
+
+#define BLOCK 1024 // elements; 4 KiB
+
+ZX_CLONES static void add_block(float *sum, const float *x, int64_t n)
+{
+    ZX_SIMD for (int64_t i = 0; i < n; i++) sum[i] += x[i];
+}
+ZX_CLONES static void add_two(float *sum, const float *a, const float *b, int64_t n)
+{
+    ZX_SIMD for (int64_t i = 0; i < n; i++) sum[i] = a[i] + b[i];
+}
+
+// The block's sum is made aside: `out` may be one of the operands.
+static void sum_range(void *ctx, int64_t from, int64_t to)
+{
+    const struct sum_job *j = ctx;
+    float sum[BLOCK];
+    for (int64_t at = from; at < to; at += BLOCK) {
+        const int64_t n = zx_min_i64(BLOCK, to - at);
+        const float *first = j->from[0] + at;
+        if (j->n_from > 1) {
+            add_two(sum, first, j->from[1] + at, n);
+            for (uint32_t r = 2; r < j->n_from; r++) add_block(sum, j->from[r] + at, n);
+            first = sum;
+        }
+        if (j->add)
+            add_block(j->out + at, first, n);
+        else
+            memmove(j->out + at, first, (size_t)n * sizeof(float));
+    }
+}
+
+void zx_cpu_sum_ranks(float *out, const float *const *from, uint32_t n_from, int64_t n, bool add,
+                      int threads)
+{
+    struct sum_job j = {out, from, n_from, add};
+    ZX_ASSERT(n_from > 0);
+    zx_split(threads, n, BLOCK, 4 * ZX_GRAIN, sum_range, &j);
+}
+
+// ---- square sums
+// -----------------------------------------------------------------------------------------
+#define SQUARE_BLOCK 4096
+#define BLOCKS 1024 // in one turn: their sums are kept on the stack
+
+struct square_job {
+    const float *x;
+    int64_t n;
+    double *sum;
+};
+
+static void square_blocks(void *ctx, int64_t from, int64_t to)
+{
+    const struct square_job *j = ctx;
+    for (int64_t b = from; b < to; b++) {
+        const int64_t at = b * SQUARE_BLOCK;
+        j->sum[b] = zx_row_sum_square(j->x + at, zx_min_i64(SQUARE_BLOCK, j->n - at));
+    }
+}
+
+double zx_cpu_square_sum(const float *x, int64_t n, int threads)
+{
+    double total = 0, sum[BLOCKS];
+    for (int64_t at = 0; at < n; at += (int64_t)BLOCKS * SQUARE_BLOCK) {
+        struct square_job j = {x + at, n - at, sum};
+        const int64_t blocks = zx_min_i64(BLOCKS, (n - at + SQUARE_BLOCK - 1) / SQUARE_BLOCK);
+        zx_split(threads, blocks, 1, 8, square_blocks, &j);
+        for (int64_t b = 0; b < blocks; b++) total += sum[b];
+    }
+    return total;
+}
+
+// ---- what isn't finite
+// ------------------------------------------------------------------------------------- Bits of a
+// float without its sign: infinity is 0x7f800000, NaNs lie above.
+ZX_CLONES static uint32_t any_above(const float *x, int64_t n, uint32_t limit)
+{
+    uint32_t any = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, &x[i], sizeof u);
+        any |= (u & 0x7fffffffu) > limit;
+    }
+    return any;
+}
+
+int64_t zx_cpu_find_nonfinite(const float *x, int64_t n, bool inf)
+{
+    const uint32_t limit = inf ? 0x7f7fffffu : 0x7f800000u;
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t m = zx_min_i64(BLOCK, n - at);
+        if (!any_above(x + at, m, limit)) continue;
+        for (int64_t i = 0; i < m; i++)
+            if (any_above(x + at + i, 1, limit)) return at + i;
+    }
+    return -1;
+}

@@ -1,0 +1,154 @@
+// common.h - what the CPU kernels share: op numbers, threads, clones for wider vectors, and blocks
+// of elements of any type read into one of four types to compute in.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ZX_KERNELS_CPU_COMMON_H
+#define ZX_KERNELS_CPU_COMMON_H
+
+#include "kernels/cpu/cpu.h"
+
+// The numbers of the ops, call->op: as in graph/op.h, which kernels may not include.
+enum {
+#define ZX_OP(id, ...) ZX_K_##id,
+#include "graph/ops.def"
+#undef ZX_OP
+    ZX_K_COUNT
+};
+
+// A hot loop is compiled for several processors and the dynamic linker picks one. The loops hold
+// plain IEEE operations in a stated order and nothing is contracted, so all clones give the same
+// bits. Sanitizers can't run the linker's resolvers, clang's have clashing names: plain code there.
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) &&                             \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define ZX_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define ZX_CLONES
+#endif
+// Iterations are independent (an output may be exactly an input, never shifted against it).
+#define ZX_SIMD _Pragma("omp simd")
+
+// Sums are kept in this many lanes, element i in lane i % ZX_LANES, whatever the vector's width.
+#define ZX_LANES 16
+
+#define ZX_PI 3.14159265358979323846
+
+static inline int64_t zx_min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static inline int64_t zx_max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// ---- threads
+// ---------------------------------------------------------------------------------------
+typedef void zx_range_fn(void *ctx, int64_t from, int64_t to);
+// Calls fn on [0, n) cut into `threads` consecutive ranges at multiples of `align`, at once; in one
+// piece on the calling thread where n is less than `grain`. What fn computes for an index must not
+// depend on the range it comes in.
+void zx_split(int threads, int64_t n, int64_t align, int64_t grain, zx_range_fn *fn, void *ctx);
+#define ZX_GRAIN 16384 // elements of a cheap loop worth a second thread (about 5 us)
+
+// Zero bytes, by all threads.
+void zx_fill_zero(void *to, uint64_t bytes, int threads);
+
+// ---- numbers of two bytes
+// ----------------------------------------------------------------------------
+float zx_f16_to_f32(uint16_t h);
+uint16_t zx_f64_to_f16(double x); // rounds to nearest, ties to even, once
+float zx_bf16_to_f32(uint16_t h);
+uint16_t zx_f64_to_bf16(double x);
+
+// ---- blocks
+// ------------------------------------------------------------------------------------------
+// Elementwise kernels that work on every dtype compute in one of four types: half floats through
+// f32, integers and bool in 64 bits (wrapping: the low bits of sums and products are right).
+typedef enum zx_class { ZX_CLASS_F32, ZX_CLASS_F64, ZX_CLASS_I64, ZX_CLASS_U64 } zx_class;
+zx_class zx_class_of(zx_dtype t);
+
+#define ZX_BLOCK 512 // elements; a block of 8-byte ones is 4 KiB
+typedef union zx_block {
+    float f32[ZX_BLOCK];
+    double f64[ZX_BLOCK];
+    int64_t i64[ZX_BLOCK];
+    uint64_t u64[ZX_BLOCK];
+} zx_block;
+// Elements at, at + stride, ... of x (n <= ZX_BLOCK of them) as class c. Float to integer
+// truncates, saturates at 64 bits, NaN is 0; to bool is != 0 (only in stores).
+void zx_load(zx_dtype t, const void *x, int64_t at, int64_t stride, int64_t n, zx_class c,
+             zx_block *to);
+// The block, of class c, as dtype t at y[at...]. Floats saturate at an integer type's ends;
+// integers wrap into narrower ones.
+void zx_store(zx_dtype t, void *y, int64_t at, int64_t n, zx_class c, const zx_block *from);
+// One element as a double or an integer.
+double zx_read_f64(zx_dtype t, const void *x, int64_t at);
+int64_t zx_read_i64(zx_dtype t, const void *x, int64_t at);
+
+// ---- broadcasting
+// -------------------------------------------------------------------------------------- Up to
+// three operands broadcast to one shape, with dims merged where all of them allow it. The last
+// dim's strides are 0 or 1.
+typedef struct zx_broadcast {
+    uint32_t rank; // >= 1
+    int64_t count; // elements of the result
+    int64_t dim[ZX_MAX_RANK];
+    int64_t stride[3][ZX_MAX_RANK]; // in elements
+} zx_broadcast;
+void zx_broadcast_make(zx_broadcast *b, const zx_shape *result, const zx_view *operand, uint32_t n);
+// Does the run of `n` result elements from `at`, along the last dim; operand k starts at pos[k].
+typedef void zx_run_fn(void *ctx, int64_t at, const int64_t pos[3], int64_t n);
+// Cuts [0, count) over the threads and each part into runs.
+void zx_broadcast_runs(const zx_broadcast *b, int threads, zx_run_fn *fn, void *ctx);
+
+// ---- strided copies
+// --------------------------------------------------------------------------------------
+typedef struct zx_move { // y[sum i*ys] = x[sum i*xs] for all index tuples i < dim
+    uint32_t rank;
+    uint32_t bytes;                                             // of an element: 1, 2, 4 or 8
+    int64_t dim[ZX_MAX_RANK], xs[ZX_MAX_RANK], ys[ZX_MAX_RANK]; // strides in elements
+    const char *x;
+    char *y;
+} zx_move;
+void zx_move_run(zx_move m, int threads);
+
+// Strides of a contiguous tensor, in elements.
+void zx_strides(const zx_shape *s, int64_t stride[ZX_MAX_RANK]);
+
+// ---- rows
+// --------------------------------------------------------------------------------------------------
+// Sums in ZX_LANES lanes of double, lanes added in order.
+double zx_row_sum(const float *x, int64_t n);
+double zx_row_sum_square(const float *x, int64_t n);
+double zx_row_dot(const float *a, const float *b, int64_t n);
+double zx_row_deviation(const float *x, int64_t n, double mean); // sum of (x - mean)^2
+float zx_row_max(const float *x, int64_t n); // -inf for n = 0; NaNs are passed over
+
+// Column sums of `rows` rows into double sum[cols]. `add` adds rows [from, to) to sum[0..cols of
+// tile). Rows are summed in blocks whose number follows from the shape alone.
+typedef struct zx_columns {
+    int64_t rows, cols;
+    uint32_t n_sums; // sums per column that `add` makes at once: sum[k * cols + j]
+    void (*add)(void *ctx, int64_t from, int64_t to, int64_t col, int64_t n, double *const *sum);
+    void *ctx;
+} zx_columns;
+uint64_t zx_columns_work(int64_t rows, int64_t cols, uint32_t n_sums); // bytes of scratch
+// Leaves the sums at the start of work: double [n_sums][cols]; returns that.
+const double *zx_columns_run(const zx_columns *c, void *work, int threads);
+
+// ---- checks
+// --------------------------------------------------------------------------------------------------
+zx_status zx_need_f32(const zx_call *call,
+                      zx_err *err); // all floats of inputs are f32, else E_UNSUPPORTED
+
+static inline int64_t zx_count(const zx_view *v)
+{
+    return zx_shape_count(&v->type.shape);
+}
+static inline bool zx_has(const zx_call *call, uint32_t i) // input i is there
+{
+    return i < call->n_in && call->in[i].data != NULL;
+}
+// In prepare, where there is no data: an omitted input in the middle has rank 0 and no data either,
+// so sizes must come from inputs that can't be omitted.
+
+#endif

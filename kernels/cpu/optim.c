@@ -1,0 +1,83 @@
+// optim.c - optimizer steps over a shard: every element alone, so the same bits for any cut.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/common.h"
+
+#include <math.h>
+
+typedef struct step {
+    float *p, *m, *v;
+    const float *g;
+    const zx_adam_args *adam;
+    const zx_sgd_args *sgd;
+} step;
+
+// m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  p -= lr ((m/c1) / (sqrt(v/c2) + eps) + wd p), where
+// `l2` is added to the gradient as l2 p and `wd` is decoupled: one of the two is 0.
+ZX_CLONES static void adam_loop(float *restrict p, const float *restrict g, float *restrict m,
+                                float *restrict v, int64_t n, const zx_adam_args *a)
+{
+    const float b1 = a->beta1, b2 = a->beta2, r1 = 1.0f - b1, r2 = 1.0f - b2;
+    const float wd = a->decoupled ? a->weight_decay : 0.0f;
+    const float l2 = a->decoupled ? 0.0f : a->weight_decay;
+    const float lr = a->lr, eps = a->eps, scale = a->grad_scale;
+    const float c1 = a->correction1, c2 = a->correction2;
+    ZX_SIMD for (int64_t i = 0; i < n; i++)
+    {
+        const float x = p[i], d = g[i] * scale + l2 * x;
+        const float mi = b1 * m[i] + r1 * d, vi = b2 * v[i] + r2 * (d * d);
+        m[i] = mi;
+        v[i] = vi;
+        p[i] = x - lr * ((mi / c1) / (sqrtf(vi / c2) + eps) + wd * x);
+    }
+}
+
+static void adam_range(void *ctx, int64_t from, int64_t to)
+{
+    const step *s = ctx;
+    adam_loop(s->p + from, s->g + from, s->m + from, s->v + from, to - from, s->adam);
+}
+
+void zx_cpu_adam(float *p, const float *g, float *m, float *v, int64_t n, const zx_adam_args *a,
+                 int threads)
+{
+    step s = {.p = p, .g = g, .m = m, .v = v, .adam = a};
+    zx_split(threads, n, 1024, ZX_GRAIN, adam_range, &s);
+}
+
+// g += wd p; then with momentum: m = momentum m + (1-dampening) g (first step: m = g), and g
+// becomes g + momentum m (Nesterov) or m; p -= lr g.
+ZX_CLONES static void sgd_loop(float *restrict p, const float *restrict g, int64_t n,
+                               const zx_sgd_args *a)
+{
+    const float lr = a->lr, wd = a->weight_decay, scale = a->grad_scale;
+    ZX_SIMD for (int64_t i = 0; i < n; i++) p[i] = p[i] - lr * (g[i] * scale + wd * p[i]);
+}
+ZX_CLONES static void sgd_momentum_loop(float *restrict p, const float *restrict g,
+                                        float *restrict m, int64_t n, const zx_sgd_args *a)
+{
+    const float lr = a->lr, wd = a->weight_decay, scale = a->grad_scale;
+    const float keep = a->first ? 0.0f : a->momentum, mix = a->first ? 1.0f : 1.0f - a->dampening;
+    const float of_g = a->nesterov ? 1.0f : 0.0f, of_m = a->nesterov ? a->momentum : 1.0f;
+    ZX_SIMD for (int64_t i = 0; i < n; i++)
+    {
+        const float d = g[i] * scale + wd * p[i];
+        const float mi = keep * m[i] + mix * d;
+        m[i] = mi;
+        p[i] = p[i] - lr * (of_g * d + of_m * mi);
+    }
+}
+
+static void sgd_range(void *ctx, int64_t from, int64_t to)
+{
+    const step *s = ctx;
+    if (s->m && s->sgd->momentum != 0.0f)
+        sgd_momentum_loop(s->p + from, s->g + from, s->m + from, to - from, s->sgd);
+    else
+        sgd_loop(s->p + from, s->g + from, to - from, s->sgd);
+}
+
+void zx_cpu_sgd(float *p, const float *g, float *m, int64_t n, const zx_sgd_args *a, int threads)
+{
+    step s = {.p = p, .g = g, .m = m, .sgd = a};
+    zx_split(threads, n, 1024, ZX_GRAIN, sgd_range, &s);
+}

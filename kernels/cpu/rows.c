@@ -1,0 +1,62 @@
+// rows.c - sums and maxima along one contiguous row, in lanes whose number doesn't follow the
+// vector's width: the same bits on every processor, at any address.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/common.h"
+
+#include <math.h>
+
+static double add_lanes(const double *lane)
+{
+    double s = lane[0];
+    for (int j = 1; j < ZX_LANES; j++) s += lane[j];
+    return s;
+}
+
+// TERM is a double made from index `k`.
+#define LANE_SUM(TERM)                                                                             \
+    double lane[ZX_LANES] = {0};                                                                   \
+    int64_t i = 0;                                                                                 \
+    for (; i + ZX_LANES <= n; i += ZX_LANES) {                                                     \
+        ZX_SIMD for (int j = 0; j < ZX_LANES; j++)                                                 \
+        {                                                                                          \
+            const int64_t k = i + j;                                                               \
+            lane[j] += TERM;                                                                       \
+        }                                                                                          \
+    }                                                                                              \
+    for (int64_t k = i; k < n; k++) lane[k - i] += TERM;                                           \
+    return add_lanes(lane)
+
+ZX_CLONES double zx_row_sum(const float *x, int64_t n)
+{
+    LANE_SUM((double)x[k]);
+}
+
+ZX_CLONES double zx_row_sum_square(const float *x, int64_t n)
+{
+    LANE_SUM((double)x[k] * (double)x[k]);
+}
+
+ZX_CLONES double zx_row_dot(const float *a, const float *b, int64_t n)
+{
+    LANE_SUM((double)a[k] * (double)b[k]);
+}
+
+ZX_CLONES double zx_row_deviation(const float *x, int64_t n, double mean)
+{
+    LANE_SUM(((double)x[k] - mean) * ((double)x[k] - mean));
+}
+
+ZX_CLONES float zx_row_max(const float *x, int64_t n)
+{
+    float lane[ZX_LANES];
+    int64_t i = 0;
+    for (int j = 0; j < ZX_LANES; j++) lane[j] = -INFINITY;
+    for (; i + ZX_LANES <= n; i += ZX_LANES) {
+        ZX_SIMD for (int j = 0; j < ZX_LANES; j++) lane[j] =
+            x[i + j] > lane[j] ? x[i + j] : lane[j];
+    }
+    for (int64_t k = i; k < n; k++) lane[k - i] = x[k] > lane[k - i] ? x[k] : lane[k - i];
+    float m = lane[0];
+    for (int j = 1; j < ZX_LANES; j++) m = lane[j] > m ? lane[j] : m;
+    return m;
+}

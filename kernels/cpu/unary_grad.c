@@ -1,0 +1,133 @@
+// unary_grad.c - dx = dy * f'(x) of the functions in unary.c, float32. `x` is the operand or, where
+// ops.def says unary_y, the result.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/common.h"
+#include "kernels/cpu/vmath.h"
+
+typedef struct args {
+    float a, b, g; // alpha, beta, gamma
+} args;
+
+#define LIBM(f, x) (float)f((double)(x))
+
+static inline float gelu_grad(float x) // Phi(x) + x phi(x)
+{
+    const float cdf = 0.5f * (1.0f + vm_erf(x * 0.70710678f));
+    return cdf + x * (0.39894228f * vm_exp(-0.5f * (x * x)));
+}
+static inline float
+gelu_tanh_grad(float x) // x s(u), s the sigmoid, u = 2 sqrt(2/pi) (x + 0.044715 x^3)
+{
+    const float xx = x * x;
+    const float s = vm_sigmoid(x * (1.59576912f + 0.07135481283f * xx));
+    const float du = 1.59576912f + 0.2140644385f * xx;
+    const float q = s * (1.0f - s) * du;
+    // far out s is 0 or 1 and x * du may overflow: the product is 0 there
+    return vm_abs(x) > 100.0f ? s : s + x * q;
+}
+static inline float mish_grad(float x)
+{
+    const float e = vm_exp(x > 20.0f ? 20.0f : x), w = e * (e + 2.0f), t = w / (w + 2.0f);
+    return t + x * vm_sigmoid(x) * (1.0f - t * t);
+}
+static inline float square(float x)
+{
+    return x * x;
+}
+
+#define FUNCTIONS(X)                                                                               \
+    X(SQRT, dy * 0.5f / x)                                                                         \
+    X(RECIPROCAL, -dy *(x * x))                                                                    \
+    X(EXP, dy *x)                                                                                  \
+    X(LOG, dy / x)                                                                                 \
+    X(SIN, dy *LIBM(cos, x))                                                                       \
+    X(COS, -dy *LIBM(sin, x))                                                                      \
+    X(TAN, dy *(1.0f + x * x))                                                                     \
+    X(ASIN, dy / sqrtf((1.0f - x) * (1.0f + x)))                                                   \
+    X(ACOS, -dy / sqrtf((1.0f - x) * (1.0f + x)))                                                  \
+    X(ATAN, dy / (1.0f + x * x))                                                                   \
+    X(SINH, dy *LIBM(cosh, x))                                                                     \
+    X(COSH, dy *LIBM(sinh, x))                                                                     \
+    X(ERF, dy *(1.12837917f * vm_exp(-(x * x))))                                                   \
+    X(TANH, dy *((1.0f - x) * (1.0f + x)))                                                         \
+    X(SIGMOID, dy *(x * (1.0f - x)))                                                               \
+    X(RELU, x <= 0.0f ? 0.0f : dy)                                                                 \
+    X(GELU, dy *gelu_grad(x))                                                                      \
+    X(GELU_TANH, dy *gelu_tanh_grad(x))                                                            \
+    X(SILU, dy *silu_grad(x, A))                                                                   \
+    X(SOFTPLUS, dy *vm_sigmoid(x))                                                                 \
+    X(SOFTSIGN, dy / square(1.0f + vm_abs(x)))                                                     \
+    X(ELU, x > 0.0f ? dy : dy * (A * vm_exp(x)))                                                   \
+    X(SELU, x > 0.0f ? dy * G : dy * (G * A * vm_exp(x)))                                          \
+    X(CELU, x > 0.0f ? dy : dy * vm_exp(x / A))                                                    \
+    X(LEAKY_RELU, x > 0.0f ? dy : dy * A)                                                          \
+    X(THRESHOLDED_RELU, x <= A ? 0.0f : dy)                                                        \
+    X(HARD_SIGMOID, (A * x + B > 0.0f) & (A * x + B < 1.0f) ? dy * A : 0.0f)                       \
+    X(HARD_SWISH, x < -3.0f ? 0.0f : x <= 3.0f ? dy * (x / 3.0f + 0.5f) : dy)                      \
+    X(MISH, dy *mish_grad(x))
+
+static inline float silu_grad(float x, float a)
+{
+    const float s = vm_sigmoid(a * x);
+    return s + (a * x) * (s * (1.0f - s));
+}
+
+#define X(id, expr)                                                                                \
+    ZX_CLONES static void grad_##id(const float *dys, const float *xs, float *out, int64_t n,      \
+                                    const args *p ZX_UNUSED)                                       \
+    {                                                                                              \
+        const float A ZX_UNUSED = p->a, B ZX_UNUSED = p->b, G ZX_UNUSED = p->g;                    \
+        ZX_SIMD for (int64_t i = 0; i < n; i++)                                                    \
+        {                                                                                          \
+            const float dy = dys[i], x = xs[i];                                                    \
+            out[i] = expr;                                                                         \
+        }                                                                                          \
+    }
+FUNCTIONS(X)
+#undef X
+
+typedef void grad_fn(const float *, const float *, float *, int64_t, const args *);
+static const struct {
+    uint32_t op;
+    grad_fn *f;
+} rows[] = {
+#define ZX_K_GELU_TANH_GRAD ZX_K_GELU_GRAD // the next row, by MODE
+#define X(id, expr) {ZX_K_##id##_GRAD, grad_##id},
+    FUNCTIONS(X)
+#undef X
+};
+
+struct job {
+    const zx_call *call;
+    grad_fn *f;
+    args args;
+};
+
+static void grad_range(void *ctx, int64_t from, int64_t to)
+{
+    const struct job *job = ctx;
+    const zx_call *c = job->call;
+    job->f((const float *)c->in[0].data + from, (const float *)c->in[1].data + from,
+           (float *)c->out[0].data + from, to - from, &job->args);
+}
+
+static zx_status unary_grad(const zx_call *call, zx_err *err)
+{
+    struct job job = {.call = call};
+    ZX_TRY(zx_need_f32(call, err));
+    const bool tanh_form =
+        call->op == ZX_K_GELU_GRAD && zx_attr_int(call->attrs, ZX_A_MODE, 0) == 1;
+    for (uint32_t i = 0; i < ZX_COUNT(rows) && job.f == NULL; i++)
+        if (rows[i].op == call->op) job.f = rows[i + (tanh_form ? 1 : 0)].f;
+    ZX_ASSERT(job.f != NULL);
+    const double absent_alpha = call->op == ZX_K_LEAKY_RELU_GRAD     ? 0.01
+                                : call->op == ZX_K_HARD_SIGMOID_GRAD ? 0.2
+                                : call->op == ZX_K_SELU_GRAD         ? 1.67326319217681884765625
+                                                                     : 1.0;
+    job.args.a = (float)zx_attr_float(call->attrs, ZX_A_ALPHA, absent_alpha);
+    job.args.b = (float)zx_attr_float(call->attrs, ZX_A_BETA, 0.5);
+    job.args.g = (float)zx_attr_float(call->attrs, ZX_A_GAMMA, 1.05070102214813232421875);
+    zx_split(call->threads, zx_count(&call->in[0]), 64, ZX_GRAIN / 4, grad_range, &job);
+    return ZX_OK;
+}
+const zx_kernel zx_cpu_unary_grad = {.run = unary_grad};
