@@ -3,8 +3,8 @@
 // protobuf-c recurses as deep as the bytes say, copies every payload and keeps every unknown field.
 // So a message is first walked here, against protobuf-c's own tables: depth and lengths are
 // bounded, unknown fields are dropped, and long payloads are left where they are, with a reference
-// in their place. What is then decoded is small and well formed. SPDX-License-Identifier:
-// Apache-2.0
+// in their place. What is then decoded is small and well formed.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef ZX_PROTO_WIRE_H
 #define ZX_PROTO_WIRE_H
 
