@@ -274,7 +274,7 @@ zx_status zx_data_open(const zx_data_request *r, zx_arena *mem, zx_data **out, z
 {
     zx_data *d = ZX_NEW(mem, zx_data, 1);
     *out = d;
-    *d = (zx_data){.mem = mem, .shuffle = r->shuffle, .seed = r->seed};
+    *d = (zx_data){.mem = mem, .shuffle = r->shuffle, .optional = r->optional, .seed = r->seed};
     d->inputs = ZX_NEW(mem, zx_data_input, r->n_inputs + 1);
     d->shapes = ZX_NEW(mem, zx_input_shape, r->n_inputs + 1);
     for (uint32_t i = 0; i < r->n_inputs; i++)

@@ -285,7 +285,7 @@ static zx_status count_steps(zx_data *d, zx_notes *notes, zx_err *err)
     if (d->samples == 0) return ZX_OK;
     const uint64_t step = d->micro * d->per_step;
     d->epoch_steps = d->samples / step;
-    if (d->epoch_steps == 0) {
+    if (d->epoch_steps == 0 && !d->optional) {
         zx_err_hint(err, "a smaller batch, or more data");
         return ZX_FAIL(
             err, ZX_E_DATA,
@@ -294,7 +294,7 @@ static zx_status count_steps(zx_data *d, zx_notes *notes, zx_err *err)
             (unsigned long long)d->per_step, (unsigned long long)d->micro);
     }
     const uint64_t rest = d->samples - d->epoch_steps * step;
-    if (rest > 0)
+    if (rest > 0 && !d->optional)
         zx_note(notes, d->mem,
                 "data: %llu of %llu samples are left out of every epoch: they don't fill a step of "
                 "%llu",

@@ -23,7 +23,7 @@ typedef struct zx_data_input {
 
 struct zx_data {
     zx_arena *mem;
-    bool shuffle;
+    bool shuffle, optional;
     uint64_t seed;
     uint32_t n;
     zx_data_input *inputs;

@@ -1,0 +1,56 @@
+// cmd.h - the commands, and the way from a command line to a train graph that train, plan and check
+// share. Only the cmd_*.c files and main.c print.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ZX_RUNTIME_CMD_H
+#define ZX_RUNTIME_CMD_H
+
+#include "proto/onnx_file.h"
+#include "runtime/config.h"
+#include "runtime/data.h"
+#include "runtime/memory.h"
+#include "runtime/options.h"
+
+// Each runs a command and returns the process's exit code; what went wrong is in err, unprinted.
+int zx_cmd_train(const zx_options *o, zx_err *err);
+int zx_cmd_plan(const zx_options *o, zx_err *err);
+int zx_cmd_check(const zx_options *o, zx_err *err);
+int zx_cmd_ops(const zx_options *o, zx_err *err);
+int zx_cmd_new(const zx_options *o, zx_err *err);
+
+void zx_cmd_say(const char *fmt, ...) ZX_PRINTF(1, 2); // a line on stderr
+void zx_cmd_put(const zx_text *out);                   // text on stdout
+void zx_cmd_fail(const zx_err *err);                   // the causes and what to try, on stderr
+
+// A command line on its way to a plan. Every rank has its own, all the same.
+typedef struct zx_job {
+    zx_arena mem;
+    const zx_options *o;
+    const char *model;
+    uint32_t ranks, threads;
+    uint64_t seed;
+    zx_config config;
+    zx_onnx_file file;
+    uint32_t n_inputs;
+    zx_input_decl *inputs; // as declared
+    zx_data *data;
+    zx_batch batch;
+    zx_optim optim;
+    double clip;
+    zx_budget budget;
+    zx_notes notes; // what the user should know; n_said of them were printed
+    uint32_t n_said;
+    zx_graph forward, train;
+    uint64_t n_elements; // of all parameters
+} zx_job;
+
+// Reads config and model file, finds the data, resolves the batch. ranks: of the run. Data may be
+// missing where `optional`.
+zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool optional, zx_err *err);
+// Imports; forward_only stops there (check), else also data is bound and the train graph made.
+zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err);
+// Makes the plan (on rank 0 of a run). Prints nothing.
+zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err);
+void zx_job_say_notes(zx_job *job); // those that weren't said yet
+void zx_job_close(zx_job *job);     // accepts a zeroed or half-open one
+
+#endif

@@ -1,0 +1,245 @@
+// cmd_job.c - from a command line to a train graph and its plan; see cmd.h.
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cmd.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/autodiff.h"
+#include "runtime/eval.h"
+
+void zx_cmd_say(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+}
+
+void zx_cmd_put(const zx_text *out)
+{
+    if (out->n > 0) fwrite(out->at, 1, out->n, stdout);
+}
+
+void zx_cmd_fail(const zx_err *err)
+{
+    const uint32_t kept = err->n_causes < ZX_ERR_KEPT ? err->n_causes : ZX_ERR_KEPT;
+    zx_arena mem = {0};
+    for (uint32_t i = 0; i < kept; i++) zx_cmd_say("zerox: %s", zx_text_safe(&mem, err->cause[i]));
+    if (err->n_causes > kept) zx_cmd_say("zerox: and %u more", err->n_causes - kept);
+    // A hint that is a command to read help with is put in the usual words.
+    const bool help = err->hint[0] == '\'';
+    if (err->hint[0] != '\0')
+        zx_cmd_say("%s %s", help ? "Try" : "try:", zx_text_safe(&mem, err->hint));
+    zx_arena_free(&mem);
+}
+
+// ---- open
+// -----------------------------------------------------------------------------------------------
+
+static zx_status bind_dims(zx_job *job, zx_import_options *io, zx_err *err)
+{
+    const zx_option_value *given = &job->o->value[ZX_OPT_DIM];
+    zx_bind *dims = ZX_NEW(&job->mem, zx_bind, given->n);
+    for (uint32_t i = 0; i < given->n; i++) {
+        size_t n;
+        uint64_t size;
+        if (!zx_parse_name_count(given->text[i], &n, &size))
+            return ZX_FAIL(err, ZX_E_USAGE, "--dim needs NAME=N with N of at least 1, not '%s'",
+                           zx_text_safe(&job->mem, given->text[i]));
+        dims[i] = (zx_bind){zx_arena_strn(&job->mem, given->text[i], n), (int64_t)size};
+    }
+    io->dims = dims;
+    io->n_dims = given->n;
+    return zx_config_import(&job->config, io, err);
+}
+
+// Every dimension that --dim or zerox.dims names has to be one of the model's.
+static zx_status check_dims(const zx_job *job, const zx_import_options *io, zx_err *err)
+{
+    zx_arena *mem = (zx_arena *)(uintptr_t)&job->mem;
+    for (uint32_t i = 0; i < io->n_dims; i++) {
+        zx_text known = {0};
+        bool found = false;
+        for (uint32_t k = 0; k < job->n_inputs; k++)
+            for (uint32_t d = 0; d < job->inputs[k].rank; d++) {
+                const char *symbol = job->inputs[k].symbol[d];
+                if (symbol == NULL || symbol[0] == '\0') continue;
+                found |= strcmp(symbol, io->dims[i].name) == 0;
+                zx_text_put(&known, "%s%s", known.n > 0 ? ", " : "", zx_text_safe(mem, symbol));
+            }
+        const char *list = known.n > 0 ? zx_arena_str(mem, known.at) : "none";
+        zx_text_free(&known);
+        if (!found)
+            return ZX_FAIL(err, ZX_E_USAGE,
+                           "%s: no input has a dimension '%s'; symbolic ones are: %s", job->model,
+                           zx_text_safe(mem, io->dims[i].name), list);
+    }
+    return ZX_OK;
+}
+
+// The first dimension of the inputs where it is fixed, in the file or by --dim; 0: symbolic.
+static int64_t fixed_batch(const zx_job *job, const zx_import_options *io)
+{
+    int64_t most = 0;
+    for (uint32_t i = 0; i < job->n_inputs; i++) {
+        const zx_input_decl *in = &job->inputs[i];
+        if (in->rank == 0) continue;
+        int64_t size = in->dim[0];
+        for (uint32_t k = 0; size < 0 && k < io->n_dims; k++)
+            if (in->symbol[0] != NULL && strcmp(in->symbol[0], io->dims[k].name) == 0)
+                size = io->dims[k].size;
+        if (size < 0) return 0;
+        if (size > most) most = size; // an input [1, sequence] beside [batch, ...] is no batch
+    }
+    return most;
+}
+
+static zx_status read_config(zx_job *job, zx_err *err)
+{
+    const zx_options *o = job->o;
+    const char *path = zx_given_text(o, ZX_OPT_CONFIG);
+    if (path == NULL)
+        zx_note(&job->notes, &job->mem, "no --config: {\"zero_optimization\": {\"stage\": 3}}");
+    ZX_TRY(zx_config_read(path, zx_given(o, ZX_OPT_ALLOW_UNKNOWN), &job->mem, &job->config,
+                          &job->notes, err));
+    const uint64_t stage = zx_given_number(o, ZX_OPT_STAGE, 0);
+    if (stage > 3) return ZX_FAIL(err, ZX_E_USAGE, "--stage must be 0, 1, 2 or 3");
+    if (zx_given(o, ZX_OPT_STAGE))
+        zx_config_set_int(&job->config, "zero_optimization.stage", (int64_t)stage, ZX_FROM_COMMAND);
+    if (zx_given(o, ZX_OPT_SEED))
+        zx_config_set_int(&job->config, "zerox.seed",
+                          (int64_t)(zx_given_number(o, ZX_OPT_SEED, 0) & INT64_MAX),
+                          ZX_FROM_COMMAND);
+    if (zx_given(o, ZX_OPT_BUDGET))
+        zx_config_set_text(&job->config, "zerox.budget", zx_given_text(o, ZX_OPT_BUDGET),
+                           ZX_FROM_COMMAND);
+    job->seed = (uint64_t)zx_config_get(&job->config, "zerox.seed")->i;
+    ZX_TRY(zx_config_optim(&job->config, &job->optim, &job->clip, err));
+    const zx_config_value *budget = zx_config_get(&job->config, "zerox.budget");
+    return zx_budget_parse(budget->has ? budget->text : NULL, zx_memory_usable(), job->ranks,
+                           &job->budget, err);
+}
+
+static void choose_threads(zx_job *job)
+{
+    const uint32_t cores = zx_memory_cores() / job->ranks;
+    job->threads = (uint32_t)zx_given_number(job->o, ZX_OPT_THREADS, cores > 0 ? cores : 1);
+    if (getenv("OMP_NUM_THREADS") != NULL)
+        zx_note(&job->notes, &job->mem, "OMP_NUM_THREADS is ignored; --threads says how many");
+}
+
+zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool optional, zx_err *err)
+{
+    *job = (zx_job){.o = o, .model = o->operand, .ranks = ranks};
+    zx_import_options io = {0};
+    ZX_TRY(read_config(job, err));
+    choose_threads(job);
+    if (job->threads > 1024)
+        return ZX_FAIL(err, ZX_E_USAGE, "--threads %u is too many", job->threads);
+    ZX_TRY(zx_onnx_open(&job->file, job->model, &job->mem, err));
+    ZX_TRY(zx_import_inputs(&job->file, &job->mem, &job->n_inputs, &job->inputs, err));
+    ZX_TRY(bind_dims(job, &io, err));
+    ZX_TRY(check_dims(job, &io, err));
+    ZX_TRY(zx_config_batch(&job->config, ranks, fixed_batch(job, &io), &job->batch, err));
+    if (job->batch.accumulate > UINT32_MAX / ranks)
+        return ZX_FAIL(err, ZX_E_USAGE, "gradient_accumulation_steps %lld is too large",
+                       (long long)job->batch.accumulate);
+    const zx_data_request request = {
+        .model = job->model,
+        .n_inputs = job->n_inputs,
+        .inputs = job->inputs,
+        .n_given = o->value[ZX_OPT_DATA].n,
+        .given = o->value[ZX_OPT_DATA].text,
+        .config = &job->config,
+        .seed = job->seed,
+        .shuffle = zx_given(o, ZX_OPT_SHUFFLE),
+        .optional = optional,
+    };
+    return zx_data_open(&request, &job->mem, &job->data, &job->notes, err);
+}
+
+// ---- import
+// ---------------------------------------------------------------------------------------------
+
+static zx_status count_elements(zx_job *job, zx_err *err)
+{
+    const zx_graph *g = &job->forward;
+    job->n_elements = 0;
+    for (uint32_t i = 0; i < g->n_params; i++)
+        job->n_elements += (uint64_t)zx_shape_count(&g->values[g->params[i].value].type.shape);
+    if (g->n_params > 0) return ZX_OK;
+    zx_err_hint(err, "zerox check %s, or zerox.parameters in the config", job->model);
+    return ZX_FAIL(err, ZX_E_UNSUPPORTED, "%s: there is no parameter to train", job->model);
+}
+
+zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
+{
+    zx_import_options io = {.eval = &zx_cpu_eval,
+                            .micro_batch = job->batch.micro,
+                            .keep_ties = zx_given(job->o, ZX_OPT_KEEP_TIES),
+                            .forward_only = forward_only,
+                            .seed = job->seed};
+    ZX_TRY(bind_dims(job, &io, err));
+    io.n_shapes = zx_data_shapes(job->data, &io.shapes);
+    ZX_TRY(zx_import(&job->file, &io, &job->mem, &job->forward, &job->notes, err));
+    if (forward_only) return ZX_OK;
+    ZX_TRY(count_elements(job, err));
+    const uint32_t per_step = job->ranks * (uint32_t)job->batch.accumulate;
+    ZX_TRY(zx_data_bind(job->data, &job->forward, job->batch.micro, per_step, &job->notes, err));
+    zx_graph full;
+    ZX_TRY(zx_autodiff(&job->forward, 1.0 / per_step, &job->mem, &full, err));
+    zx_simplify(&full, &job->mem, &job->train);
+    return ZX_OK;
+}
+
+// ---- plan
+// -----------------------------------------------------------------------------------------------
+
+zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err)
+{
+    uint64_t *work = ZX_NEW(mem, uint64_t, job->train.n_nodes);
+    ZX_TRY(zx_session_work_bytes(&job->train, job->threads, work, err));
+    const zx_config *c = &job->config;
+    const zx_config_value *overlap = zx_config_get(c, "zero_optimization.overlap_comm"),
+                          *live = zx_config_get(c, "zero_optimization.stage3_max_live_parameters"),
+                          *bucket = zx_config_get(c, "zero_optimization.reduce_bucket_size");
+    zx_plan_options po = {
+        .ranks = job->ranks,
+        .stage = (uint32_t)zx_config_get(c, "zero_optimization.stage")->i,
+        .micro_batches = (uint32_t)job->batch.accumulate,
+        .optimizer_states = zx_optim_states(&job->optim),
+        .work_bytes = work,
+        .machine = zx_machine_host(job->threads),
+        .budget = job->budget.bytes,
+        .least = job->budget.least,
+        .roomy = job->budget.roomy,
+        .no_overlap = zx_given(job->o, ZX_OPT_NO_OVERLAP) || (overlap->has && !overlap->b),
+        .max_live_elements = live->has ? (uint64_t)live->i : 0,
+        .reduce_bucket_elements = bucket->has ? (uint64_t)bucket->i : 0,
+    };
+    double delay = 0;
+    const char *wire = zx_given_text(job->o, ZX_OPT_WIRE_DELAY);
+    if (wire != NULL && !zx_parse_seconds(wire, &delay))
+        return ZX_FAIL(err, ZX_E_USAGE, "--wire-delay needs a time like 5ms, not '%s'", wire);
+    po.machine.launch_seconds += delay;
+    return zx_plan_make(&job->train, &po, mem, plan, err);
+}
+
+void zx_job_say_notes(zx_job *job)
+{
+    for (; job->n_said < job->notes.n; job->n_said++)
+        zx_cmd_say("note: %s", job->notes.text[job->n_said]);
+}
+
+void zx_job_close(zx_job *job)
+{
+    zx_data_close(job->data);
+    zx_onnx_close(&job->file);
+    zx_config_close(&job->config);
+    zx_arena_free(&job->mem);
+    *job = (zx_job){0};
+}

@@ -1,0 +1,63 @@
+// cmd_plan.c - zerox plan: makes the plan of a training step and shows it. Needs no data and no
+// ranks.
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "runtime/cmd.h"
+
+typedef enum plan_format { FORMAT_TEXT, FORMAT_STATES, FORMAT_JSON } plan_format;
+
+static zx_status read_format(const zx_options *o, plan_format *out, zx_err *err)
+{
+    static const char *const words[] = {"text", "states", "json"};
+    const char *given = zx_given_text(o, ZX_OPT_FORMAT);
+    *out = FORMAT_TEXT;
+    if (given == NULL) return ZX_OK;
+    for (size_t i = 0; i < ZX_COUNT(words); i++)
+        if (strcmp(given, words[i]) == 0) {
+            *out = (plan_format)i;
+            return ZX_OK;
+        }
+    return ZX_FAIL(err, ZX_E_USAGE, "--format is text, states or json, not '%s'", given);
+}
+
+static void show(const zx_job *job, const zx_plan *plan, plan_format format, zx_text *out)
+{
+    const char *unit = zx_given_text(job->o, ZX_OPT_UNIT);
+    if (format == FORMAT_JSON) {
+        zx_explain_json(&job->train, plan, out);
+        return;
+    }
+    if (format == FORMAT_STATES) {
+        zx_explain_states(&job->train, plan, unit, out);
+        return;
+    }
+    if (zx_given(job->o, ZX_OPT_INSTRUCTIONS))
+        zx_explain_instructions(&job->train, plan, out);
+    else
+        zx_explain_gathers(&job->train, plan, unit, out);
+    zx_explain_summary(&job->train, plan, out);
+}
+
+int zx_cmd_plan(const zx_options *o, zx_err *err)
+{
+    zx_job job = {0};
+    zx_plan plan;
+    zx_text out = {0};
+    plan_format format = FORMAT_TEXT;
+    const uint64_t ranks = zx_given_number(o, ZX_OPT_RANKS, 1);
+    zx_status st = read_format(o, &format, err);
+    if (st == ZX_OK && ranks > 4096)
+        st = ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
+    if (st == ZX_OK) st = zx_job_open(&job, o, (uint32_t)ranks, true, err);
+    if (st == ZX_OK) st = zx_job_import(&job, false, err);
+    zx_job_say_notes(&job);
+    if (st == ZX_OK) st = zx_job_plan(&job, &job.mem, &plan, err);
+    if (st == ZX_OK) {
+        show(&job, &plan, format, &out);
+        zx_cmd_put(&out);
+    }
+    zx_text_free(&out);
+    zx_job_close(&job);
+    return zx_status_exit(st);
+}

@@ -1,0 +1,267 @@
+// cmd_train.c - zerox train: every rank imports, rank 0 plans, every rank checks the plan and runs
+// it.
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cmd_train.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/launch.h"
+#include "runtime/outfile.h"
+#include "runtime/save.h"
+#include "runtime/version.h"
+
+typedef struct train_call { // what zx_cmd_train hands to every rank
+    const zx_options *o;
+    const zx_who *who;
+} train_call;
+
+// ---- before the first step
+// ------------------------------------------------------------------------------
+
+static void say_header(zx_train *t)
+{
+    const zx_job *job = &t->job;
+    zx_text text = {0};
+    zx_cmd_say("zerox %s: %s, %u rank%s x %u thread%s, ZeRO stage %d", ZX_VERSION, job->model,
+               job->ranks, job->ranks == 1 ? "" : "s", job->threads, job->threads == 1 ? "" : "s",
+               (int)zx_config_get(&job->config, "zero_optimization.stage")->i);
+    zx_config_describe(&job->config, &text);
+    zx_cmd_say("%s", text.at);
+    zx_text_free(&text);
+    zx_job_say_notes(&t->job);
+}
+
+static void say_model(zx_train *t)
+{
+    const zx_graph *g = &t->job.forward;
+    char count[ZX_BYTES_TEXT];
+    zx_text data = {0};
+    zx_cmd_say("model: %s parameters in %u tensors, %u buffers, %u nodes forward, %u in a step",
+               zx_text_count((double)t->job.n_elements, count), g->n_params, g->n_buffers,
+               g->n_nodes, t->job.train.n_nodes);
+    zx_data_describe(t->job.data, &data);
+    zx_cmd_say("data: %s", data.at != NULL ? data.at : "none");
+    zx_text_free(&data);
+    zx_job_say_notes(&t->job);
+}
+
+// The number of steps by --steps, --epochs or one epoch.
+static zx_status count_steps(zx_train *t, zx_err *err)
+{
+    const zx_options *o = t->job.o;
+    const uint64_t epoch = zx_data_epoch(t->job.data);
+    const uint64_t epochs = zx_given_number(o, ZX_OPT_EPOCHS, 1);
+    t->steps = zx_given_number(o, ZX_OPT_STEPS, 0);
+    if (t->steps > 0) return ZX_OK;
+    if (epoch == 0) {
+        zx_err_hint(err, "--steps N");
+        return ZX_FAIL(err, ZX_E_USAGE, "every input is generated: there is no epoch to count by");
+    }
+    if (!zx_mul_u64(epoch, epochs, &t->steps))
+        return ZX_FAIL(err, ZX_E_USAGE, "--epochs %llu is too many", (unsigned long long)epochs);
+    return ZX_OK;
+}
+
+static zx_status plan_on_rank0(zx_train *t, zx_text *packed, zx_err *err)
+{
+    if (zx_world_rank(t->world) != 0) return ZX_OK;
+    zx_plan plan;
+    ZX_TRY(zx_job_plan(&t->job, &t->job.mem, &plan, err));
+    zx_plan_pack(&plan, packed);
+    return ZX_OK;
+}
+
+// Rank 0 plans and sends; every rank unpacks and checks, and all compare the plan's hash.
+static zx_status share_plan(zx_train *t, zx_err *err)
+{
+    zx_text packed = {0};
+    void *bytes = NULL;
+    zx_status st = zx_world_agree(t->world, plan_on_rank0(t, &packed, err), err);
+    if (st == ZX_OK) {
+        size_t n = packed.n;
+        bytes = packed.at;
+        st = zx_world_send(t->world, &bytes, &n, err);
+        if (st == ZX_OK) st = zx_plan_unpack(bytes, n, &t->job.mem, &t->plan, err);
+        if (st == ZX_OK) st = zx_plan_check(&t->job.train, &t->plan, err);
+        st = zx_world_agree(t->world, st, err);
+    }
+    if (st == ZX_OK) st = zx_world_same(t->world, "plan", zx_plan_hash(&t->plan), err);
+    if (bytes != packed.at) free(bytes);
+    zx_text_free(&packed);
+    return st;
+}
+
+static void say_plan(const zx_train *t)
+{
+    char peak[ZX_BYTES_TEXT], budget[ZX_BYTES_TEXT], step[ZX_BYTES_TEXT], exposed[ZX_BYTES_TEXT],
+        outside[ZX_BYTES_TEXT];
+    zx_cmd_say("plan: peak %s a rank of %s, predicted step %s, exposed communication %s",
+               zx_text_size(t->plan.arena_bytes, peak),
+               t->plan.budget == UINT64_MAX ? "no limit" : zx_text_size(t->plan.budget, budget),
+               zx_progress_time(t->plan.step_seconds, step),
+               zx_progress_time(t->plan.exposed_seconds, exposed));
+    zx_cmd_say("outside the plan: %s", zx_text_size(zx_memory_pss(), outside));
+}
+
+// The members of zerox.run in config.json: what the command line and the host decided.
+static void run_json(const zx_train *t, zx_text *out)
+{
+    const zx_job *job = &t->job;
+    zx_text_put(out, "\"version\": \"%s\", \"model\": ", ZX_VERSION);
+    zx_text_json(out, job->model);
+    zx_text_put(out, ", \"parameters\": %llu, \"ranks\": %u, \"threads\": %u, \"steps\": %llu",
+                (unsigned long long)job->n_elements, job->ranks, job->threads,
+                (unsigned long long)t->steps);
+    zx_text_put(out, ", \"shuffle\": %s", zx_given(job->o, ZX_OPT_SHUFFLE) ? "true" : "false");
+    zx_text_put(out, ", \"budget_bytes\": %llu, \"planned_peak_bytes\": %llu, \"held_bytes\": %llu",
+                (unsigned long long)t->plan.budget, (unsigned long long)t->plan.arena_bytes,
+                (unsigned long long)t->plan.held_bytes);
+    zx_text_put(out, ", \"data\": ");
+    zx_data_json(job->data, out);
+}
+
+static zx_status write_files(zx_train *t, zx_err *err)
+{
+    if (t->files.dir == NULL) return ZX_OK;
+    zx_text command = {0}, run = {0}, config = {0}, plan = {0};
+    zx_arena *mem = &t->job.mem;
+    zx_rundir_command(t->job.o, &command);
+    run_json(t, &run);
+    zx_config_write(&t->job.config, run.at, &config);
+    zx_text_put(&plan, "budget %llu bytes a rank, peak %llu, held %llu\n",
+                (unsigned long long)t->plan.budget, (unsigned long long)t->plan.arena_bytes,
+                (unsigned long long)t->plan.held_bytes);
+    zx_explain_gathers(&t->job.train, &t->plan, NULL, &plan);
+    zx_explain_summary(&t->job.train, &t->plan, &plan);
+    zx_status st = zx_outfile_put(t->files.command, command.at, command.n, mem, err);
+    if (st == ZX_OK) st = zx_outfile_put(t->files.config, config.at, config.n, mem, err);
+    if (st == ZX_OK) st = zx_outfile_put(t->files.plan, plan.at, plan.n, mem, err);
+    zx_text_free(&command);
+    zx_text_free(&run);
+    zx_text_free(&config);
+    zx_text_free(&plan);
+    return st;
+}
+
+static zx_status make_files(zx_train *t, zx_err *err)
+{
+    if (zx_world_rank(t->world) != 0) return ZX_OK;
+    ZX_TRY(zx_rundir_make(t->job.o, t->job.model, time(NULL), &t->job.mem, &t->files, err));
+    ZX_TRY(write_files(t, err));
+    if (t->files.dir != NULL) zx_cmd_say("run: %s", t->files.dir);
+    return zx_log_open(&t->log, t->files.log, err);
+}
+
+static zx_status open_session(zx_train *t, zx_err *err)
+{
+    const zx_job *job = &t->job;
+    double delay = 0;
+    const char *wire = zx_given_text(job->o, ZX_OPT_WIRE_DELAY);
+    if (wire != NULL) zx_parse_seconds(wire, &delay); // its form was checked when planning
+    const zx_session_options so = {
+        .world = t->world,
+        .threads = job->threads,
+        .seed = job->seed,
+        .optim = job->optim,
+        .clip = job->clip,
+        .feed = zx_data_feed(job->data),
+        .wire_delay_seconds = delay,
+        .poison = zx_given(job->o, ZX_OPT_POISON),
+        .dump_grads = zx_given(job->o, ZX_OPT_DUMP_GRADS),
+    };
+    return zx_session_open(&job->train, &t->plan, &so, &t->session, err);
+}
+
+static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
+{
+    zx_world *w = t->world;
+    const bool first = zx_world_rank(w) == 0;
+    ZX_TRY(zx_world_agree(w, zx_job_open(&t->job, call->o, zx_world_size(w), false, err), err));
+    if (first) say_header(t);
+    zx_status st = zx_job_import(&t->job, false, err);
+    if (st == ZX_OK) st = count_steps(t, err);
+    ZX_TRY(zx_world_agree(w, st, err));
+    if (first) say_model(t);
+    ZX_TRY(share_plan(t, err));
+    if (first) say_plan(t);
+    ZX_TRY(zx_world_agree(w, make_files(t, err), err));
+    return zx_world_agree(w, open_session(t, err), err);
+}
+
+// ---- after the last step
+// --------------------------------------------------------------------------------
+
+static void say_summary(const zx_train *t)
+{
+    char clock[ZX_BYTES_TEXT], step[ZX_BYTES_TEXT], peak[ZX_BYTES_TEXT], mem[ZX_BYTES_TEXT];
+    if (t->done == 0) return;
+    zx_cmd_say(
+        "done: %llu step%s in %s (%s each), loss %.4g -> %.4g, peak %s as planned%s, resident %s",
+        (unsigned long long)t->done, t->done == 1 ? "" : "s",
+        zx_progress_clock(t->run_seconds, clock),
+        zx_progress_time(t->run_seconds / (double)t->done, step), t->first_loss, t->last_loss,
+        zx_text_size(t->peak_bytes, peak), t->peak_bytes == t->plan.arena_bytes ? "" : " (less)",
+        zx_text_size(t->resident_bytes, mem));
+}
+
+// Saves what there is, also after a stop or a step that wasn't applied: the weights are whole.
+static zx_status save_all(zx_train *t, zx_err *err)
+{
+    if (zx_given(t->job.o, ZX_OPT_NO_SAVE)) return ZX_OK;
+    ZX_TRY(zx_save_weights(t->session, t->world, &t->job.train, t->files.weights, err));
+    if (zx_world_rank(t->world) == 0) zx_cmd_say("saved: %s", t->files.weights);
+    return ZX_OK;
+}
+
+static int train_rank(void *arg, zx_world *world, zx_err *err)
+{
+    const train_call *call = arg;
+    zx_train *t = calloc(1, sizeof *t);
+    if (t == NULL) return zx_status_exit(ZX_FAIL(err, ZX_E_IO, "out of memory"));
+    t->world = world;
+    t->log = ZX_LOG_CLOSED;
+    zx_status st = prepare(t, call, err);
+    bool stopped = false;
+    if (st == ZX_OK) {
+        zx_launch_watch(t->session);
+        st = zx_train_steps(t, &stopped, err);
+        // What a failed step left behind are the weights of the step before: worth keeping, as long
+        // as the ranks still hear each other.
+        if (st == ZX_OK || (t->done > 0 && st != ZX_E_COMM)) {
+            zx_err saving = {0};
+            const zx_status saved = save_all(t, &saving);
+            if (saved != ZX_OK) zx_err_merge(err, &saving);
+            if (st == ZX_OK) st = saved;
+        }
+        if (zx_world_rank(world) == 0) say_summary(t);
+        zx_launch_watch(NULL);
+    }
+    zx_log_close(&t->log);
+    zx_session_close(t->session);
+    zx_job_close(&t->job);
+    free(t);
+    if (st != ZX_OK) return zx_status_exit(st);
+    const int signal = zx_launch_signal();
+    return stopped ? 128 + (signal != 0 ? signal : SIGTERM) : 0;
+}
+
+int zx_cmd_train(const zx_options *o, zx_err *err)
+{
+    zx_who who;
+    if (zx_given(o, ZX_OPT_STEPS) && zx_given(o, ZX_OPT_EPOCHS))
+        return zx_status_exit(ZX_FAIL(
+            err, ZX_E_USAGE, "--steps and --epochs are two ways to say the same; give one"));
+    const uint64_t ranks = zx_given_number(o, ZX_OPT_RANKS, 0);
+    if (ranks > 4096)
+        return zx_status_exit(
+            ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks));
+    const zx_status st = zx_launch_who((uint32_t)ranks, &who, err);
+    if (st != ZX_OK) return zx_status_exit(st);
+    if (who.note[0] != '\0' && who.rank == 0) zx_cmd_say("note: %s", who.note);
+    train_call call = {o, &who};
+    return zx_launch_run(&who, train_rank, &call, err);
+}

@@ -1,0 +1,179 @@
+// cmd_train_steps.c - the steps of a run, and what is said and written about each.
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cmd_train.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/save.h"
+
+static double now_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// ---- memory
+// ---------------------------------------------------------------------------------------------
+
+// Pss is read after the first, second and last step and about once a second between. Ranks take
+// part together, so when the next sample is due follows from what all of them exchanged.
+typedef struct sampling {
+    uint64_t next, last; // steps done at the next and the latest sample
+    double at;           // this rank's clock then
+} sampling;
+
+static zx_status sample_memory(zx_train *t, sampling *s, bool last, zx_err *err)
+{
+    if (t->done > 2 && t->done < s->next && !last) return ZX_OK;
+    struct {
+        uint64_t pss;
+        double seconds;
+    } mine, *all = calloc(t->job.ranks, sizeof *all);
+    ZX_ASSERT(all != NULL);
+    mine.pss = zx_memory_pss();
+    mine.seconds = now_seconds() - s->at;
+    const zx_status st = zx_world_exchange(t->world, &mine, sizeof mine, all, err);
+    double seconds = 0;
+    for (uint32_t r = 0; st == ZX_OK && r < t->job.ranks; r++) {
+        if (all[r].pss > t->resident_bytes) t->resident_bytes = all[r].pss;
+        if (r == 0 || all[r].seconds < seconds) seconds = all[r].seconds;
+    }
+    free(all);
+    const double per_step = seconds / (double)(t->done - s->last > 0 ? t->done - s->last : 1);
+    const double due = per_step > 1e-6 ? ceil(1.1 / per_step) : 1e6;
+    s->last = t->done;
+    s->next = t->done + (due < 1e6 ? (uint64_t)due : 1000000);
+    s->at = now_seconds();
+    return st;
+}
+
+// ---- said and written
+// -----------------------------------------------------------------------------------
+
+typedef struct showing {
+    zx_progress_style style;
+    double started, shown;
+    bool open; // a line stands unfinished on the terminal
+} showing;
+
+static void show(zx_train *t, showing *v, const zx_step_report *r, bool last)
+{
+    const double now = now_seconds();
+    if (v->style.in_place && !last && now - v->shown < 0.05) return;
+    const int64_t tokens = zx_data_tokens(t->job.data);
+    const double samples = (double)t->job.batch.total * (double)(tokens > 0 ? tokens : 1);
+    const zx_progress_step step = {
+        .step = t->done,
+        .steps = t->steps,
+        .loss = r->loss,
+        .grad_norm = r->grad_norm,
+        .lr = t->job.optim.lr,
+        .rate = r->seconds > 0 ? samples / r->seconds : 0,
+        .unit = tokens > 0 ? "tok/s" : "smp/s",
+        .seconds = r->seconds,
+        .eta = (now - v->started) / (double)t->done * (double)(t->steps - t->done),
+        .exposed_seconds = r->exposed_seconds,
+        .resident_bytes = t->resident_bytes,
+    };
+    zx_text line = {0};
+    if (v->style.in_place) zx_text_put(&line, "\r");
+    zx_progress_line(&step, v->style.in_place ? v->style.width - 1 : v->style.width, &line);
+    if (v->style.in_place) zx_text_put(&line, "\x1b[K");
+    if (!v->style.in_place || last) zx_text_put(&line, "\n");
+    fwrite(line.at, 1, line.n, stderr);
+    zx_text_free(&line);
+    v->shown = now;
+    v->open = v->style.in_place && !last;
+}
+
+// DeepSpeed's line, where steps_per_print asks for it.
+static void show_deepspeed_line(const zx_train *t, showing *v)
+{
+    const zx_config_value *every = zx_config_get(&t->job.config, "steps_per_print");
+    if (!every->has || every->i == 0 || t->done % (uint64_t)every->i != 0) return;
+    if (v->open) fputc('\n', stderr);
+    v->open = false;
+    const zx_optim *o = &t->job.optim;
+    if (o->kind == ZX_OPTIM_ADAM)
+        zx_cmd_say("step=%llu, skipped=0, lr=[%.9g], mom=[[%.9g, %.9g]]",
+                   (unsigned long long)t->done, o->lr, o->beta1, o->beta2);
+    else
+        zx_cmd_say("step=%llu, skipped=0, lr=[%.9g], mom=[%.9g]", (unsigned long long)t->done,
+                   o->lr, o->momentum);
+}
+
+static zx_status write_row(zx_train *t, const zx_step_report *r, zx_err *err)
+{
+    const zx_log_row row = {
+        .step = t->done,
+        .loss = r->loss,
+        .grad_norm = r->grad_norm,
+        .lr = t->job.optim.lr,
+        .step_seconds = r->seconds,
+        .compute_seconds = r->compute_seconds,
+        .exposed_comm_seconds = r->exposed_seconds,
+        .peak_bytes = r->peak_bytes,
+        .resident_bytes = t->resident_bytes,
+    };
+    return zx_log_write(&t->log, &row, err);
+}
+
+// ---- steps
+// ----------------------------------------------------------------------------------------------
+
+static void account(zx_train *t, const zx_step_report *r)
+{
+    t->done++;
+    if (t->done == 1) t->first_loss = r->loss;
+    t->last_loss = r->loss;
+    t->peak_bytes = r->peak_bytes;
+}
+
+zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
+{
+    const bool first = zx_world_rank(t->world) == 0;
+    const uint64_t per_step = (uint64_t)t->job.ranks * (uint64_t)t->job.batch.accumulate;
+    showing v = {.style = zx_progress_style_of(STDERR_FILENO), .started = now_seconds()};
+    sampling s = {.at = v.started};
+    zx_status st = ZX_OK, written = ZX_OK;
+    zx_err writing = {0};
+    *stopped = false;
+    for (uint64_t step = 0; st == ZX_OK && step < t->steps && !*stopped; step++) {
+        zx_step_report r;
+        st = zx_session_step(t->session, step, step * per_step, t->job.optim.lr, &r, err);
+        if (st != ZX_OK) break;
+        account(t, &r);
+        *stopped = r.stop && step + 1 < t->steps;
+        const bool last = step + 1 == t->steps || *stopped || !r.applied;
+        st = sample_memory(t, &s, last, err);
+        if (st == ZX_OK && step == 0 && zx_given(t->job.o, ZX_OPT_DUMP_GRADS))
+            st = zx_save_grads(t->session, t->world, &t->job.train, t->files.grads, err);
+        if (first && st == ZX_OK && written == ZX_OK) {
+            written = write_row(t, &r, &writing);
+            if (written != ZX_OK) zx_session_ask_stop(t->session); // the others learn of it by that
+            show(t, &v, &r, last);
+            show_deepspeed_line(t, &v);
+        }
+        if (st == ZX_OK && !r.applied) {
+            t->done--;
+            st = zx_session_explain_nonfinite(t->session, step, step * per_step, err);
+            if (st == ZX_OK)
+                st = ZX_FAIL(err, ZX_E_DIVERGED, "step %llu: the loss or the gradient isn't finite",
+                             (unsigned long long)step + 1);
+            zx_err_hint(err,
+                        "a smaller learning rate, or data without such values; the weights are "
+                        "those of step %llu",
+                        (unsigned long long)step);
+        }
+    }
+    t->run_seconds = now_seconds() - v.started;
+    if (v.open) fputc('\n', stderr);
+    if (st != ZX_OK) return st;
+    if (written != ZX_OK) zx_err_merge(err, &writing);
+    return zx_world_agree(t->world, written, err);
+}

@@ -1,0 +1,171 @@
+// rundir.c - see rundir.h.
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/rundir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *const ours[] = {"command.txt", "config.json", "plan.txt", "log.jsonl",
+                                   "model.safetensors"};
+
+const char *zx_rundir_model_name(const char *model, zx_arena *mem)
+{
+    char full[PATH_MAX];
+    const char *slash = strrchr(model, '/');
+    const char *file = slash != NULL ? slash + 1 : model;
+    const char *dot = strrchr(file, '.');
+    const char *stem =
+        zx_arena_strn(mem, file, dot != NULL && dot != file ? (size_t)(dot - file) : strlen(file));
+    if (strcmp(stem, "model") != 0) return stem[0] != '\0' ? stem : "model";
+    const char *dir = slash == NULL ? "." : zx_arena_strn(mem, model, (size_t)(slash - model) + 1);
+    if (realpath(dir, full) == NULL) return stem;
+    slash = strrchr(full, '/');
+    return slash != NULL && slash[1] != '\0' ? zx_arena_str(mem, slash + 1) : stem;
+}
+
+// ---- folders
+// --------------------------------------------------------------------------------------------
+
+// mkdir -p; E_IO where a part of the path can't be made or is a file.
+static zx_status make_folders(const char *path, zx_arena *mem, zx_err *err)
+{
+    char *p = zx_arena_copy(mem, path, strlen(path) + 1);
+    for (char *at = p + 1;; at++) {
+        if (*at != '/' && *at != '\0') continue;
+        const char was = *at;
+        struct stat info;
+        *at = '\0';
+        if (mkdir(p, 0777) != 0 && errno != EEXIST)
+            return ZX_FAIL(err, ZX_E_IO, "cannot make the folder %s: %s", p, strerror(errno));
+        if (stat(p, &info) != 0 || !S_ISDIR(info.st_mode))
+            return ZX_FAIL(err, ZX_E_IO, "%s is not a folder", p);
+        *at = was;
+        if (was == '\0') return ZX_OK;
+    }
+}
+
+// Whether files can be made in a folder, found out by making one.
+static zx_status check_writable(const char *dir, zx_arena *mem, zx_err *err)
+{
+    const char *probe = zx_arena_printf(mem, "%s/.zerox-%ld", dir, (long)getpid());
+    const int fd = open(probe, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) return ZX_FAIL(err, ZX_E_IO, "cannot write into %s: %s", dir, strerror(errno));
+    close(fd);
+    unlink(probe);
+    return ZX_OK;
+}
+
+static zx_status check_file(const char *path, bool force, zx_arena *mem, zx_err *err)
+{
+    struct stat info;
+    if (stat(path, &info) == 0) {
+        if (S_ISDIR(info.st_mode)) return ZX_FAIL(err, ZX_E_IO, "%s is a folder, not a file", path);
+        if (!S_ISREG(info.st_mode)) return ZX_OK; // /dev/null, a pipe
+        if (!force) {
+            zx_err_hint(err, "another name, or --force to overwrite");
+            return ZX_FAIL(err, ZX_E_USAGE, "%s exists already", path);
+        }
+    }
+    const char *slash = strrchr(path, '/');
+    const char *dir = slash == NULL   ? "."
+                      : slash == path ? "/"
+                                      : zx_arena_strn(mem, path, (size_t)(slash - path));
+    return check_writable(dir, mem, err);
+}
+
+static zx_status use_folder(const char *dir, bool force, zx_arena *mem, zx_err *err)
+{
+    ZX_TRY(make_folders(dir, mem, err));
+    for (size_t i = 0; i < ZX_COUNT(ours); i++) {
+        const char *path = zx_arena_printf(mem, "%s/%s", dir, ours[i]);
+        if (force || access(path, F_OK) != 0) continue;
+        zx_err_hint(err, "another folder, or --force to overwrite");
+        return ZX_FAIL(err, ZX_E_USAGE, "%s is there already", path);
+    }
+    return check_writable(dir, mem, err);
+}
+
+// runs/NAME-YYYYMMDD-HHMMSS, with -2, -3, ... while that is taken; runs/latest leads to it.
+static zx_status make_default(const char *model, time_t now, zx_arena *mem, const char **out,
+                              zx_err *err)
+{
+    char date[32];
+    struct tm local;
+    ZX_TRY(make_folders("runs", mem, err));
+    localtime_r(&now, &local);
+    strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
+    const char *base =
+        zx_arena_printf(mem, "%s-%s", zx_text_safe(mem, zx_rundir_model_name(model, mem)), date);
+    const char *name = base;
+    for (unsigned i = 2; mkdir(zx_arena_printf(mem, "runs/%s", name), 0777) != 0; i++) {
+        if (errno != EEXIST || i > 10000)
+            return ZX_FAIL(err, ZX_E_IO, "cannot make the folder runs/%s: %s", name,
+                           strerror(errno));
+        name = zx_arena_printf(mem, "%s-%u", base, i);
+    }
+    *out = zx_arena_printf(mem, "runs/%s", name);
+    const char *link = zx_arena_printf(mem, "runs/.latest-%ld", (long)getpid());
+    unlink(link);
+    if (symlink(name, link) == 0 && rename(link, "runs/latest") != 0) unlink(link);
+    return check_writable(*out, mem, err);
+}
+
+zx_status zx_rundir_make(const zx_options *o, const char *model, time_t now, zx_arena *mem,
+                         zx_rundir *out, zx_err *err)
+{
+    *out = (zx_rundir){0};
+    const bool force = zx_given(o, ZX_OPT_FORCE), keep = !zx_given(o, ZX_OPT_NO_SAVE);
+    const char *log = zx_given_text(o, ZX_OPT_LOG), *save = zx_given_text(o, ZX_OPT_SAVE),
+               *grads = zx_given_text(o, ZX_OPT_DUMP_GRADS), *dir = zx_given_text(o, ZX_OPT_OUT);
+    if (log != NULL) ZX_TRY(check_file(log, force, mem, err));
+    if (grads != NULL) ZX_TRY(check_file(grads, force, mem, err));
+    if (save != NULL) {
+        ZX_TRY(make_folders(save, mem, err));
+        out->weights = zx_arena_printf(mem, "%s/model.safetensors", save);
+        if (keep) ZX_TRY(check_file(out->weights, force, mem, err));
+    }
+    if (dir != NULL) ZX_TRY(use_folder(dir, force, mem, err));
+    if (dir == NULL && (log == NULL || save == NULL))
+        ZX_TRY(make_default(model, now, mem, &dir, err));
+    out->log = log;
+    out->grads = grads;
+    if (dir != NULL) {
+        out->dir = dir;
+        out->command = zx_arena_printf(mem, "%s/command.txt", dir);
+        out->config = zx_arena_printf(mem, "%s/config.json", dir);
+        out->plan = zx_arena_printf(mem, "%s/plan.txt", dir);
+        if (log == NULL) out->log = zx_arena_printf(mem, "%s/log.jsonl", dir);
+        if (save == NULL) out->weights = zx_arena_printf(mem, "%s/model.safetensors", dir);
+    }
+    if (!keep) out->weights = NULL;
+    return ZX_OK;
+}
+
+void zx_rundir_command(const zx_options *o, zx_text *out)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,%@";
+    for (int i = 0; i < o->argc; i++) {
+        const char *word = o->argv[i];
+        if (i > 0) zx_text_put(out, " ");
+        if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
+            zx_text_put(out, "%s", word);
+            continue;
+        }
+        zx_text_put(out, "'");
+        for (; *word != '\0'; word++) {
+            if (*word == '\'')
+                zx_text_put(out, "'\\''");
+            else
+                zx_text_bytes(out, word, 1);
+        }
+        zx_text_put(out, "'");
+    }
+    zx_text_put(out, "\n");
+}

@@ -1,0 +1,28 @@
+// rundir.h - where a run's files go, checked before the first step.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ZX_RUNTIME_RUNDIR_H
+#define ZX_RUNTIME_RUNDIR_H
+
+#include <time.h>
+
+#include "graph/base/arena.h"
+#include "runtime/options.h"
+
+typedef struct zx_rundir {               // NULL: that file isn't written
+    const char *dir;                     // the run's folder
+    const char *command, *config, *plan; // in it
+    const char *log, *weights, *grads;   // in it, or where --log, --save and --dump-grads say
+} zx_rundir;
+
+// Makes the folder (and runs/latest) and checks every target; `model` is the model's path. E_IO for
+// what can't be written, E_USAGE for files that exist already (without --force).
+zx_status zx_rundir_make(const zx_options *o, const char *model, time_t now, zx_arena *mem,
+                         zx_rundir *out, zx_err *err);
+
+// The model's name for people: its file's stem, or its folder's name where the stem is "model".
+const char *zx_rundir_model_name(const char *model, zx_arena *mem);
+
+// The command line as a shell would take it back, with a newline.
+void zx_rundir_command(const zx_options *o, zx_text *out);
+
+#endif
