@@ -167,7 +167,10 @@ static void add_slots(emitter *e)
     for (uint32_t s = 0; s < t->n_steps; s++)
         e->slot_of_work[s] =
             t->work[s] == 0 ? ZX_NONE : add_slot(e, ZX_SLOT_WORK, s, t->work[s], held + work_at[s]);
-    e->p->arena_bytes = held + d->transient;
+    for (uint32_t i = 0; i < e->p->n_slots; i++) {
+        const uint64_t end = e->slots[i].offset + e->slots[i].bytes;
+        if (e->slots[i].bytes > 0 && end > e->p->arena_bytes) e->p->arena_bytes = end;
+    }
 }
 
 // The slot of a value as step `step` reads it.

@@ -14,8 +14,7 @@ typedef struct hold { // by storage: until which step it is spoken for
 static bool fits(const zx_draft *d, int64_t from, int64_t to, int64_t bytes)
 {
     if (to < from) return true;
-    const int64_t limit = d->knobs.limit > INT64_MAX ? INT64_MAX : (int64_t)d->knobs.limit;
-    return zx_load_most(&d->bytes, from, to) <= limit - bytes;
+    return zx_load_most(&d->bytes, from, to) <= zx_draft_limit(d) - bytes;
 }
 
 static const zx_storage *storage_of(const zx_draft *d, const zx_flow *f, uint32_t *index)

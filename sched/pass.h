@@ -88,6 +88,12 @@ typedef struct zx_draft {
     uint64_t transient; // highest end of any span
 } zx_draft;
 
+// The limit as the load counts; "no limit" leaves room to add to it.
+static inline int64_t zx_draft_limit(const zx_draft *d)
+{
+    return d->knobs.limit > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)d->knobs.limit;
+}
+
 // Seconds of a collective over units with this many bytes in all.
 double zx_gather_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes);
 double zx_reduce_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes);

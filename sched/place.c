@@ -20,25 +20,21 @@ static void collect(zx_draft *d)
     }
     d->n_spans = 0;
     for (uint32_t i = 0; i < t->n_storages; i++) {
-        if (d->made_in[i] != ZX_NONE || t->storages[i].bytes == 0) continue;
-        d->spans[d->n_spans++] = (zx_span){ZX_SPAN_STORAGE,
-                                           i,
-                                           t->storages[i].born,
-                                           until[i],
-                                           zx_align_up(t->storages[i].bytes, ZX_ALIGN),
-                                           0};
+        const zx_storage *s = &t->storages[i];
+        if (d->made_in[i] != ZX_NONE || s->bytes == 0) continue;
+        d->spans[d->n_spans++] = (zx_span){ZX_SPAN_STORAGE, i, s->born, until[i], s->bytes, 0};
     }
     for (uint32_t i = 0; i < d->n_stays; i++) {
         const zx_stay *s = &d->stays[i];
-        if (d->unit_bytes[s->unit] == 0) continue;
-        d->spans[d->n_spans++] = (zx_span){
-            ZX_SPAN_STAY,           i, s->always ? 0 : s->issue, s->always ? n - 1 : s->last,
-            d->unit_bytes[s->unit], 0};
+        const uint64_t ranks = d->options->ranks;
+        const uint64_t shard = (d->unit_elements[s->unit] + ranks - 1) / ranks;
+        const int64_t from = s->always ? 0 : s->issue, to = s->always ? n - 1 : s->last;
+        d->spans[d->n_spans++] =
+            (zx_span){ZX_SPAN_STAY, i, from, to, shard * ranks * sizeof(float), 0};
     }
     for (uint32_t s = 0; s < t->n_steps; s++)
         if (t->work[s] > 0)
-            d->spans[d->n_spans++] =
-                (zx_span){ZX_SPAN_WORK, s, s, s, zx_align_up(t->work[s], ZX_ALIGN), 0};
+            d->spans[d->n_spans++] = (zx_span){ZX_SPAN_WORK, s, s, s, t->work[s], 0};
 }
 
 // The orders. Equal spans keep the order in which they were collected, so a plan is deterministic.
@@ -95,7 +91,7 @@ void zx_pass_place(zx_draft *d)
             // How far one begins after the other, around the circle.
             const uint32_t a = list[i].from >= from ? list[i].from - from : list[i].from + n - from;
             const uint32_t b = a == 0 ? 0 : n - a;
-            if (a < length || b < list[i].length) at = list[i].end;
+            if (a < length || b < list[i].length) at = zx_align_up(list[i].end, ZX_ALIGN);
         }
         s->offset = at;
         if (at + s->bytes > d->transient) d->transient = at + s->bytes;

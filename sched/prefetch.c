@@ -18,8 +18,7 @@ static bool fits(const zx_draft *d, int64_t from, int64_t to, int64_t bytes, int
 {
     if (to < from) return true;
     const uint64_t live = d->options->max_live_elements;
-    const int64_t limit = d->knobs.limit > INT64_MAX ? INT64_MAX : (int64_t)d->knobs.limit;
-    return zx_load_most(&d->bytes, from, to) <= limit - bytes &&
+    return zx_load_most(&d->bytes, from, to) <= zx_draft_limit(d) - bytes &&
            (live == 0 || (uint64_t)(zx_load_most(&d->elements, from, to) + elements) <= live);
 }
 

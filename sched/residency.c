@@ -88,12 +88,12 @@ void zx_pass_residency(zx_draft *d)
     }
     qsort(gaps, n, sizeof *gaps, cheaper);
     const int64_t least = zx_load_most(&d->bytes, 0, (int64_t)t->n_steps - 1);
-    const uint64_t limit = d->knobs.limit > INT64_MAX ? INT64_MAX : d->knobs.limit;
+    const int64_t limit = zx_draft_limit(d);
     int64_t most = 0;
-    if ((int64_t)limit > least)
-        most = least + (int64_t)(d->knobs.residency * (double)((int64_t)limit - least));
+    if (limit > least)
+        most = least + (int64_t)(d->knobs.residency * (double)(limit - least));
     else if (d->knobs.residency > 0)
-        most = (int64_t)limit;
+        most = limit;
     bool *bridged = ZX_NEW(d->mem, bool, t->n_uses);
     for (uint32_t i = 0; i < n; i++) bridged[gaps[i].use] = bridge(d, gaps[i].use, most);
     make_stays(d, bridged);
