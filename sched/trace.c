@@ -4,6 +4,8 @@
 
 #include <inttypes.h>
 
+#include "sched/sums.h"
+
 const uint32_t *zx_trace_roots(const zx_graph *g, zx_arena *mem)
 {
     uint32_t *root = ZX_NEW(mem, uint32_t, g->n_values);
@@ -233,19 +235,6 @@ static void collect_steps(maker *k, const zx_plan_options *o)
 // ---- uses and reuse distances
 // ---------------------------------------------------------------------
 
-// Sums of unit bytes by place, for "distinct others since then": each unit counts where it was read
-// last.
-static void sum_add(uint64_t *sum, uint32_t n, uint32_t i, uint64_t x)
-{
-    for (i++; i <= n; i += i & (~i + 1)) sum[i] += x; // unsigned: taking away wraps back
-}
-static uint64_t sum_before(const uint64_t *sum, uint32_t i)
-{
-    uint64_t s = 0;
-    for (; i > 0; i -= i & (~i + 1)) s += sum[i];
-    return s;
-}
-
 static void measure_reuse(maker *k, zx_use *uses)
 {
     const zx_graph *g = k->g;
@@ -268,13 +257,13 @@ static void measure_reuse(maker *k, zx_use *uses)
                 from->steps = to - from->step - 1;
                 from->seconds = t->at[uses[i % n].step] + (i < n ? 0 : t->at[t->n_steps]) -
                                 t->at[from->step + 1];
-                from->bytes = sum_before(sum, i) - sum_before(sum, was + 1);
+                from->bytes = zx_sums_before(sum, i) - zx_sums_before(sum, was + 1);
                 from->elements = elements[i] - elements[was + 1];
             }
-            sum_add(sum, twice, was, 0 - bytes);
+            zx_sums_add(sum, twice, was, 0 - bytes);
         }
         seen[u] = i + 1;
-        sum_add(sum, twice, i, bytes);
+        zx_sums_add(sum, twice, i, bytes);
     }
 }
 

@@ -1,0 +1,366 @@
+// explain.c - a plan for people: a line a gather with repeated blocks folded, when each parameter
+// is where, and a summary. Checked plans only.
+// SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+#include <string.h>
+
+#include "sched/look.h"
+
+#define MOST_LINES 36  // of gathers in the folded table; with its head and the summary below 40
+#define MOST_NUMBERS 4 // in a name that are told apart
+
+// ---- names that differ in numbers only
+// ------------------------------------------------------------------
+
+// How much of a name is folded away: nothing, its numbers, also its last part, all after the first
+// number.
+typedef enum fold { FOLD_NONE, FOLD_NUMBERS, FOLD_LEAF, FOLD_BLOCK, FOLD_COUNT } fold;
+
+typedef struct folded { // gathers that share a line
+    const char *key;    // the name with what is folded away as '#'
+    uint32_t nth, n;    // of its unit in the micro-batch; how many gathers
+    uint32_t n_numbers;
+    uint64_t lowest[MOST_NUMBERS], highest[MOST_NUMBERS];
+    uint64_t bytes;                                           // of one gather, on average
+    uint32_t issue[2], first[2], last[2], freed[2], steps[2]; // least and most
+    uint64_t elements[2], reuse_bytes[2];
+    double ready[2], seconds[2], slack;
+    bool reused;
+} folded;
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+// The key of a name, and the numbers that it leaves out.
+static const char *fold_name(zx_arena *mem, const char *name, fold level, uint64_t *numbers,
+                             uint32_t *n_numbers)
+{
+    const size_t n = strlen(name);
+    char *key = ZX_NEW(mem, char, n + 3);
+    size_t end = n, at = 0;
+    *n_numbers = 0;
+    if (level >= FOLD_LEAF) {
+        const char *dot = strrchr(name, '.');
+        const char *slash = strrchr(name, '/');
+        if (slash > dot) dot = slash;
+        if (dot) end = (size_t)(dot - name);
+    }
+    for (size_t i = 0; i < end;) {
+        const bool number = is_digit(name[i]) && (i == 0 || name[i - 1] == '.' ||
+                                                  name[i - 1] == '/' || name[i - 1] == '_');
+        if (level == FOLD_NONE || !number || *n_numbers == MOST_NUMBERS) {
+            key[at++] = name[i++];
+            continue;
+        }
+        uint64_t x = 0;
+        for (; i < end && is_digit(name[i]); i++)
+            if (x < UINT64_MAX / 20) x = 10 * x + (uint64_t)(name[i] - '0');
+        numbers[(*n_numbers)++] = x;
+        key[at++] = '#';
+        if (level == FOLD_BLOCK) break;
+    }
+    if (level >= FOLD_LEAF && (end < n || level == FOLD_BLOCK)) memcpy(key + at, ".*", 2);
+    return key;
+}
+
+static const char *unfold_name(zx_arena *mem, const folded *f)
+{
+    zx_text t = {0};
+    uint32_t k = 0;
+    for (const char *c = f->key; *c; c++) {
+        if (*c != '#' || k == f->n_numbers)
+            zx_text_bytes(&t, c, 1);
+        else if (f->lowest[k] == f->highest[k])
+            zx_text_put(&t, "%" PRIu64, f->lowest[k++]);
+        else {
+            zx_text_put(&t, "{%" PRIu64 "..%" PRIu64 "}", f->lowest[k], f->highest[k]);
+            k++;
+        }
+    }
+    const char *name = zx_text_safe(mem, zx_arena_strn(mem, t.at ? t.at : "", t.n));
+    zx_text_free(&t);
+    return name;
+}
+
+// ---- the table
+// --------------------------------------------------------------------------------------------
+
+static void widen32(uint32_t range[2], uint32_t x, bool first)
+{
+    if (first || x < range[0]) range[0] = x;
+    if (first || x > range[1]) range[1] = x;
+}
+static void widen64(uint64_t range[2], uint64_t x, bool first)
+{
+    if (first || x < range[0]) range[0] = x;
+    if (first || x > range[1]) range[1] = x;
+}
+static void widen_seconds(double range[2], double x, bool first)
+{
+    if (first || x < range[0]) range[0] = x;
+    if (first || x > range[1]) range[1] = x;
+}
+
+static void add_to(folded *f, const zx_plan *p, const zx_gathered *x, const uint64_t *numbers)
+{
+    const bool one = f->n == 0;
+    f->bytes += p->slots[x->slot].bytes;
+    f->n++;
+    for (uint32_t k = 0; k < f->n_numbers; k++) {
+        if (one || numbers[k] < f->lowest[k]) f->lowest[k] = numbers[k];
+        if (one || numbers[k] > f->highest[k]) f->highest[k] = numbers[k];
+    }
+    widen32(f->issue, x->issue, one);
+    widen32(f->first, x->first, one);
+    widen32(f->last, x->last, one);
+    widen32(f->freed, x->freed, one);
+    widen_seconds(f->ready, x->ready, one);
+    const double slack = x->used - x->ready;
+    if (one || slack < f->slack) f->slack = slack;
+    if (x->next == ZX_NONE) return;
+    widen32(f->steps, x->reuse_steps, !f->reused);
+    widen64(f->elements, x->reuse_elements, !f->reused);
+    widen64(f->reuse_bytes, x->reuse_bytes, !f->reused);
+    widen_seconds(f->seconds, x->reuse_seconds, !f->reused);
+    f->reused = true;
+}
+
+// The gathers that the glob lets through, folded; returns how many lines they make, `most` + 1 for
+// more than that. *n_left counts the gathers that found no line.
+static uint32_t make_lines(const zx_graph *g, const zx_plan *p, const zx_look *look,
+                           const char *glob, fold level, uint32_t most, zx_arena *mem,
+                           folded *lines, uint32_t *n_left)
+{
+    uint32_t n = 0;
+    *n_left = 0;
+    for (uint32_t i = 0; i < look->n; i++) {
+        const zx_gathered *x = &look->gathers[i];
+        const char *name = g->params[x->unit].name;
+        if (x->first == ZX_NONE || (glob && !zx_text_match(glob, name))) continue;
+        uint64_t numbers[MOST_NUMBERS];
+        uint32_t n_numbers, k = 0;
+        const char *key = fold_name(mem, name, level, numbers, &n_numbers);
+        while (k < n &&
+               (level == FOLD_NONE || lines[k].nth != x->nth || strcmp(lines[k].key, key) != 0))
+            k++;
+        if (k == most) {
+            (*n_left)++;
+            continue;
+        }
+        if (k == n) lines[n++] = (folded){.key = key, .nth = x->nth, .n_numbers = n_numbers};
+        add_to(&lines[k], p, x, numbers);
+    }
+    return n;
+}
+
+#define COLUMNS 13
+typedef struct row {
+    const char *cell[COLUMNS];
+} row;
+
+static const char *range_text(zx_arena *mem, const uint32_t r[2])
+{
+    if (r[0] == r[1]) return zx_arena_printf(mem, "%u", r[0]);
+    return zx_arena_printf(mem, "%u..%u", r[0], r[1]);
+}
+static const char *ms_text(zx_arena *mem, const double r[2])
+{
+    if (r[1] - r[0] < 5e-6) return zx_arena_printf(mem, "%.2f", r[0] * 1e3);
+    return zx_arena_printf(mem, "%.2f..%.2f", r[0] * 1e3, r[1] * 1e3);
+}
+static const char *both_text(zx_arena *mem, const char *a, const char *b)
+{
+    return strcmp(a, b) == 0 ? zx_arena_str(mem, a) : zx_arena_printf(mem, "%s..%s", a, b);
+}
+
+static row make_row(zx_arena *mem, const folded *f, bool timed)
+{
+    char a[ZX_BYTES_TEXT], b[ZX_BYTES_TEXT];
+    row r = {{unfold_name(mem, f)}};
+    r.cell[1] = f->n == 1 ? "" : zx_arena_printf(mem, "x%u", f->n);
+    r.cell[2] = zx_arena_str(mem, zx_text_size(f->bytes / f->n, a));
+    r.cell[3] = range_text(mem, f->issue);
+    r.cell[4] = timed ? ms_text(mem, f->ready) : "-";
+    r.cell[5] = range_text(mem, f->first);
+    r.cell[6] = range_text(mem, f->last);
+    r.cell[7] = f->freed[1] == ZX_NONE ? "-" : range_text(mem, f->freed);
+    for (uint32_t k = 8; k < 12; k++) r.cell[k] = "-";
+    if (f->reused) {
+        r.cell[8] = range_text(mem, f->steps);
+        r.cell[9] = both_text(mem, zx_text_count((double)f->elements[0], a),
+                              zx_text_count((double)f->elements[1], b));
+        r.cell[10] =
+            both_text(mem, zx_text_size(f->reuse_bytes[0], a), zx_text_size(f->reuse_bytes[1], b));
+        r.cell[11] = timed ? ms_text(mem, f->seconds) : "-";
+    }
+    r.cell[12] = timed ? zx_arena_printf(mem, "%.2f", f->slack * 1e3) : "-";
+    return r;
+}
+
+static void put_table(zx_text *out, const row *rows, uint32_t n)
+{
+    size_t width[COLUMNS] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < COLUMNS; k++) {
+            const size_t w = strlen(rows[i].cell[k]);
+            if (w > width[k]) width[k] = w;
+        }
+    for (uint32_t i = 0; i < n; i++) {
+        zx_text_put(out, "%-*s", (int)width[0], rows[i].cell[0]);
+        for (uint32_t k = 1; k < COLUMNS; k++)
+            zx_text_put(out, "  %*s", (int)width[k], rows[i].cell[k]);
+        zx_text_put(out, "\n");
+    }
+}
+
+void zx_explain_gathers(const zx_graph *g, const zx_plan *p, const char *glob, zx_text *out)
+{
+    zx_arena mem = {0};
+    zx_look look;
+    zx_look_make(g, p, &mem, &look);
+    uint32_t n_used = 0, n_lines = 0, n_left = 0;
+    for (uint32_t i = 0; i < look.n; i++) n_used += look.gathers[i].first != ZX_NONE;
+    if (n_used == 0) {
+        zx_text_put(
+            out,
+            "no gathers before a use: every rank holds whole parameters (stage %u, %u rank%s)\n",
+            p->stage, p->ranks, p->ranks == 1 ? "" : "s");
+        if (look.n > 0) zx_text_put(out, "%u units are gathered after their update\n", look.n);
+        zx_arena_free(&mem);
+        return;
+    }
+    // A pattern asks for all lines; else the finest folding that is short enough.
+    const uint32_t most = glob ? n_used : MOST_LINES;
+    folded *lines = ZX_NEW(&mem, folded, most + 1);
+    for (fold level = FOLD_NONE; level < FOLD_COUNT; level++) {
+        n_lines = make_lines(g, p, &look, glob, level, most, &mem, lines, &n_left);
+        if (n_left == 0 || level + 1 == FOLD_COUNT) break;
+        memset(lines, 0, (most + 1) * sizeof *lines);
+    }
+    row *rows = ZX_NEW(&mem, row, n_lines + 1);
+    rows[0] = (row){{"unit", "", "bytes", "issued", "ready ms", "first", "last", "freed",
+                     "reuse steps", "elements", "bytes", "ms", "slack ms"}};
+    for (uint32_t i = 0; i < n_lines; i++)
+        rows[i + 1] = make_row(&mem, &lines[i], p->start != NULL);
+    put_table(out, rows, n_lines + 1);
+    if (n_left > 0) zx_text_put(out, "and %u gathers more\n", n_left);
+    zx_arena_free(&mem);
+}
+
+// ---- states
+// -----------------------------------------------------------------------------------------------
+
+static void put_state(zx_text *out, const char *state, uint32_t from, uint32_t to, const double *at)
+{
+    zx_text_put(out, "  %-13s  steps %u..%u", state, from, to);
+    if (at) zx_text_put(out, "  %.3f..%.3f ms", at[0] * 1e3, at[1] * 1e3);
+    zx_text_put(out, "\n");
+}
+
+// The step that runs at a time.
+static uint32_t step_at(const zx_look *look, uint32_t n_steps, double seconds)
+{
+    uint32_t a = 0, b = n_steps;
+    while (a < b) {
+        const uint32_t mid = a + (b - a) / 2;
+        if (look->begins[mid + 1] > seconds)
+            b = mid;
+        else
+            a = mid + 1;
+    }
+    return a;
+}
+
+void zx_explain_states(const zx_graph *g, const zx_plan *p, const char *glob, zx_text *out)
+{
+    zx_arena mem = {0};
+    zx_look look;
+    zx_look_make(g, p, &mem, &look);
+    // Gathers by unit: a chain each.
+    uint32_t *head = ZX_NEW(&mem, uint32_t, p->n_units), *next = ZX_NEW(&mem, uint32_t, look.n);
+    for (uint32_t i = look.n; i-- > 0;) {
+        next[i] = head[look.gathers[i].unit];
+        head[look.gathers[i].unit] = i + 1;
+    }
+    for (uint32_t u = 0; u < p->n_units; u++) {
+        const char *name = g->params[u].name;
+        if (glob && !zx_text_match(glob, name)) continue;
+        zx_text_put(out, "%s\n", zx_text_safe(&mem, name));
+        double at[2] = {0, p->step_seconds};
+        const double *times = p->start ? at : NULL;
+        if (p->units[u].param_whole) {
+            put_state(out, "AVAILABLE", 0, p->n_steps, times);
+            continue;
+        }
+        uint32_t free_since = 0;
+        double gone = 0;
+        for (uint32_t i = head[u]; i > 0; i = next[i - 1]) {
+            const zx_gathered *x = &look.gathers[i - 1];
+            if (x->first == ZX_NONE) continue;
+            const uint32_t ready = p->start ? step_at(&look, p->n_steps, x->ready) : x->first;
+            at[0] = gone, at[1] = x->issued;
+            if (x->issue > free_since) put_state(out, "NOT_AVAILABLE", free_since, x->issue, times);
+            at[0] = x->issued, at[1] = x->ready;
+            put_state(out, "INFLIGHT", x->issue, ready < x->first ? ready : x->first, times);
+            at[0] = x->ready, at[1] = gone = x->gone;
+            put_state(out, "AVAILABLE", ready < x->first ? ready : x->first, x->freed, times);
+            free_since = x->freed;
+        }
+        at[0] = gone, at[1] = p->step_seconds;
+        if (free_since < p->n_steps) put_state(out, "NOT_AVAILABLE", free_since, p->n_steps, times);
+    }
+    zx_arena_free(&mem);
+}
+
+// ---- summary
+// ----------------------------------------------------------------------------------------------
+
+void zx_explain_summary(const zx_graph *g ZX_UNUSED, const zx_plan *p, zx_text *out)
+{
+    static const struct {
+        const char *word;
+        uint32_t kind, also;
+    } parts[] = {{"parameters", ZX_SLOT_PARAM, ZX_SLOT_PARAM},
+                 {"gradients", ZX_SLOT_GRAD, ZX_SLOT_GRAD},
+                 {"optimizer states", ZX_SLOT_STATE, ZX_SLOT_STATE},
+                 {"buffers", ZX_SLOT_BUFFER, ZX_SLOT_WORKING},
+                 {"constants", ZX_SLOT_CONST, ZX_SLOT_CONST}};
+    char a[ZX_BYTES_TEXT];
+    zx_text_put(out, "peak %s a rank (%" PRIu64 " bytes", zx_text_size(p->arena_bytes, a),
+                p->arena_bytes);
+    if (p->budget != UINT64_MAX)
+        zx_text_put(out, ", of a budget of %s", zx_text_size(p->budget, a));
+    zx_text_put(out, "); held %s:", zx_text_size(p->held_bytes, a));
+    for (uint32_t k = 0; k < ZX_COUNT(parts); k++) {
+        uint64_t bytes = 0;
+        for (uint32_t i = 0; i < p->n_slots; i++)
+            if (p->slots[i].kind == parts[k].kind || p->slots[i].kind == parts[k].also)
+                bytes += p->slots[i].bytes;
+        if (bytes > 0) zx_text_put(out, " %s %s", parts[k].word, zx_text_size(bytes, a));
+    }
+    uint64_t live = 0, most = 0, count[ZX_INSN_COUNT] = {0};
+    for (uint32_t i = 0; i < p->n_insns; i++) {
+        const zx_insn *in = &p->insns[i];
+        count[in->id]++;
+        if (in->id == ZX_I_FREE && p->slots[in->a].kind == ZX_SLOT_UNIT)
+            live -= p->slots[in->a].bytes;
+        if (in->id != ZX_I_GATHER) continue;
+        const zx_launch *l = &p->launches[in->a];
+        for (uint32_t k = l->member; k < l->member + l->n_members; k++)
+            if (p->slots[p->members[k].slot].kind == ZX_SLOT_UNIT)
+                live += p->slots[p->members[k].slot].bytes;
+        if (live > most) most = live;
+    }
+    zx_text_put(out, "; gathered units take up to %s\n", zx_text_size(most, a));
+    zx_text_put(out,
+                "%s on the wire each way a rank and step, in %" PRIu64 " gathers and %" PRIu64
+                " reduces\n",
+                zx_text_size(p->wire_bytes, a), count[ZX_I_GATHER],
+                count[ZX_I_REDUCE] + count[ZX_I_ALLREDUCE]);
+    zx_text_put(
+        out, "predicted step %.2f ms: compute %.2f ms, exposed communication %.2f ms (%.1f %%)\n",
+        p->step_seconds * 1e3, p->compute_seconds * 1e3, p->exposed_seconds * 1e3,
+        p->step_seconds > 0 ? 100 * p->exposed_seconds / p->step_seconds : 0);
+}
