@@ -84,11 +84,6 @@ static bool has_name(const char *names, const char *name, size_t n)
     return false;
 }
 
-static const char *first_name(const struct option_row *row, zx_arena *mem)
-{
-    return zx_arena_strn(mem, row->names, strcspn(row->names, " "));
-}
-
 // The nearest name of an option that this command takes; NULL: none is near.
 static const char *nearest_option(const char *name, zx_command c, zx_arena *mem)
 {
