@@ -15,8 +15,7 @@ typedef struct job {
     bool fmod;
 } job;
 
-// ---- the functions, once a class
-// -------------------------------------------------------------------
+// ---- the functions, once a class ----------------------------------------------------------------
 #define LOOPS(EXPR)                                                                                \
     if (sa && sb) {                                                                                \
         ZX_SIMD for (int64_t i = 0; i < n; i++)                                                    \
@@ -260,8 +259,7 @@ static zx_status binary(const zx_call *call, zx_err *err)
 }
 const zx_kernel zx_cpu_binary = {.run = binary};
 
-// ---- comparisons: bool results
-// ---------------------------------------------------------------------------
+// ---- comparisons: bool results ------------------------------------------------------------------
 #define COMPARE(field, op)                                                                         \
     for (int64_t k = 0; k < m; k++) y[k] = a.field[sa ? k : 0] op b.field[sb ? k : 0];             \
     break;
@@ -314,9 +312,8 @@ static zx_status compare(const zx_call *call, zx_err *err ZX_UNUSED)
 }
 const zx_kernel zx_cpu_compare = {.run = compare};
 
-// ---- PowGradX
-// ------------------------------------------------------------------------------------------ dy p
-// x^(p-1), 0 where p is 0.
+// ---- PowGradX -----------------------------------------------------------------------------------
+// dy p x^(p-1), 0 where p is 0.
 static float pow_grad(float dy, float x, float p)
 {
     if (p == 0.0f) return 0.0f;

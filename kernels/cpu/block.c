@@ -18,9 +18,8 @@ static float float32(uint32_t u)
     return x;
 }
 
-// ---- two-byte floats
-// ------------------------------------------------------------------------------- Double to float
-// rounding to odd: a later rounding to fewer bits is then as if done once.
+// ---- two-byte floats ----------------------------------------------------------------------------
+// Double to float rounding to odd: a later rounding to fewer bits is then as if done once.
 static float to_odd(double x)
 {
     const float f = (float)x;
@@ -70,9 +69,8 @@ uint16_t zx_f64_to_bf16(double d)
     return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
 }
 
-// ---- conversions
-// --------------------------------------------------------------------------------- Truncates
-// towards 0 and saturates; NaN is 0.
+// ---- conversions --------------------------------------------------------------------------------
+// Truncates towards 0 and saturates; NaN is 0.
 static int64_t f64_to_i64(double x)
 {
     if (!(x == x)) return 0;

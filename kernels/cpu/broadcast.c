@@ -81,9 +81,8 @@ void zx_broadcast_runs(const zx_broadcast *b, int threads, zx_run_fn *fn, void *
     zx_split(threads, b->count, 64, ZX_GRAIN, walk_range, &w);
 }
 
-// ---- strided copies
-// -------------------------------------------------------------------------------- Drops dims of
-// one and merges neighbours that run on in both tensors.
+// ---- strided copies -----------------------------------------------------------------------------
+// Drops dims of one and merges neighbours that run on in both tensors.
 static void merge_dims(zx_move *m)
 {
     uint32_t r = 0;

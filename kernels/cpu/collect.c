@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-// ---- sums over ranks
-// -----------------------------------------------------------------------------------
+// ---- sums over ranks ----------------------------------------------------------------------------
 struct sum_job {
     float *out;
     const float *const *from;
@@ -52,8 +51,7 @@ void zx_cpu_sum_ranks(float *out, const float *const *from, uint32_t n_from, int
     zx_split(threads, n, BLOCK, 4 * ZX_GRAIN, sum_range, &j);
 }
 
-// ---- square sums
-// -----------------------------------------------------------------------------------------
+// ---- square sums --------------------------------------------------------------------------------
 #define SQUARE_BLOCK 4096
 #define BLOCKS 1024 // in one turn: their sums are kept on the stack
 
@@ -84,28 +82,15 @@ double zx_cpu_square_sum(const float *x, int64_t n, int threads)
     return total;
 }
 
-// ---- what isn't finite
-// ------------------------------------------------------------------------------------- Bits of a
-// float without its sign: infinity is 0x7f800000, NaNs lie above.
-ZX_CLONES static uint32_t any_above(const float *x, int64_t n, uint32_t limit)
-{
-    uint32_t any = 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t u;
-        memcpy(&u, &x[i], sizeof u);
-        any |= (u & 0x7fffffffu) > limit;
-    }
-    return any;
-}
-
+// ---- what isn't finite --------------------------------------------------------------------------
 int64_t zx_cpu_find_nonfinite(const float *x, int64_t n, bool inf)
 {
     const uint32_t limit = inf ? 0x7f7fffffu : 0x7f800000u;
     for (int64_t at = 0; at < n; at += BLOCK) {
         const int64_t m = zx_min_i64(BLOCK, n - at);
-        if (!any_above(x + at, m, limit)) continue;
+        if (!zx_any_above(x + at, m, limit)) continue;
         for (int64_t i = 0; i < m; i++)
-            if (any_above(x + at + i, 1, limit)) return at + i;
+            if (zx_any_above(x + at + i, 1, limit)) return at + i;
     }
     return -1;
 }

@@ -40,8 +40,7 @@ static inline int64_t zx_max_i64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-// ---- threads
-// ---------------------------------------------------------------------------------------
+// ---- threads ------------------------------------------------------------------------------------
 typedef void zx_range_fn(void *ctx, int64_t from, int64_t to);
 // Calls fn on [0, n) cut into `threads` consecutive ranges at multiples of `align`, at once; in one
 // piece on the calling thread where n is less than `grain`. What fn computes for an index must not
@@ -52,15 +51,13 @@ void zx_split(int threads, int64_t n, int64_t align, int64_t grain, zx_range_fn 
 // Zero bytes, by all threads.
 void zx_fill_zero(void *to, uint64_t bytes, int threads);
 
-// ---- numbers of two bytes
-// ----------------------------------------------------------------------------
+// ---- numbers of two bytes -----------------------------------------------------------------------
 float zx_f16_to_f32(uint16_t h);
 uint16_t zx_f64_to_f16(double x); // rounds to nearest, ties to even, once
 float zx_bf16_to_f32(uint16_t h);
 uint16_t zx_f64_to_bf16(double x);
 
-// ---- blocks
-// ------------------------------------------------------------------------------------------
+// ---- blocks -------------------------------------------------------------------------------------
 // Elementwise kernels that work on every dtype compute in one of four types: half floats through
 // f32, integers and bool in 64 bits (wrapping: the low bits of sums and products are right).
 typedef enum zx_class { ZX_CLASS_F32, ZX_CLASS_F64, ZX_CLASS_I64, ZX_CLASS_U64 } zx_class;
@@ -84,10 +81,9 @@ void zx_store(zx_dtype t, void *y, int64_t at, int64_t n, zx_class c, const zx_b
 double zx_read_f64(zx_dtype t, const void *x, int64_t at);
 int64_t zx_read_i64(zx_dtype t, const void *x, int64_t at);
 
-// ---- broadcasting
-// -------------------------------------------------------------------------------------- Up to
-// three operands broadcast to one shape, with dims merged where all of them allow it. The last
-// dim's strides are 0 or 1.
+// ---- broadcasting -------------------------------------------------------------------------------
+// Up to three operands broadcast to one shape, with dims merged where all of them allow it. The
+// last dim's strides are 0 or 1.
 typedef struct zx_broadcast {
     uint32_t rank; // >= 1
     int64_t count; // elements of the result
@@ -100,8 +96,7 @@ typedef void zx_run_fn(void *ctx, int64_t at, const int64_t pos[3], int64_t n);
 // Cuts [0, count) over the threads and each part into runs.
 void zx_broadcast_runs(const zx_broadcast *b, int threads, zx_run_fn *fn, void *ctx);
 
-// ---- strided copies
-// --------------------------------------------------------------------------------------
+// ---- strided copies -----------------------------------------------------------------------------
 typedef struct zx_move { // y[sum i*ys] = x[sum i*xs] for all index tuples i < dim
     uint32_t rank;
     uint32_t bytes;                                             // of an element: 1, 2, 4 or 8
@@ -114,13 +109,15 @@ void zx_move_run(zx_move m, int threads);
 // Strides of a contiguous tensor, in elements.
 void zx_strides(const zx_shape *s, int64_t stride[ZX_MAX_RANK]);
 
-// ---- rows
-// --------------------------------------------------------------------------------------------------
+// ---- rows ---------------------------------------------------------------------------------------
 // Sums in ZX_LANES lanes of double, lanes added in order.
 double zx_row_sum(const float *x, int64_t n);
 double zx_row_sum_square(const float *x, int64_t n);
 double zx_row_dot(const float *a, const float *b, int64_t n);
 double zx_row_deviation(const float *x, int64_t n, double mean); // sum of (x - mean)^2
+// Whether the bits of some element without its sign exceed `limit`: infinity's are 0x7f800000,
+// those of NaNs are above.
+bool zx_any_above(const float *x, int64_t n, uint32_t limit);
 float zx_row_max(const float *x, int64_t n); // -inf for n = 0; NaNs are passed over
 
 // Column sums of `rows` rows into double sum[cols]. `add` adds rows [from, to) to sum[0..cols of
@@ -135,8 +132,7 @@ uint64_t zx_columns_work(int64_t rows, int64_t cols, uint32_t n_sums); // bytes 
 // Leaves the sums at the start of work: double [n_sums][cols]; returns that.
 const double *zx_columns_run(const zx_columns *c, void *work, int threads);
 
-// ---- checks
-// --------------------------------------------------------------------------------------------------
+// ---- checks -------------------------------------------------------------------------------------
 zx_status zx_need_f32(const zx_call *call,
                       zx_err *err); // all floats of inputs are f32, else E_UNSUPPORTED
 

@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-// ---- Gather
-// ------------------------------------------------------------------------------------------
+// ---- Gather -------------------------------------------------------------------------------------
 struct gather_job {
     const zx_call *call;
     zx_axis a; // of the table
@@ -68,9 +67,9 @@ static zx_status gather_grad(const zx_call *call, zx_err *err)
 }
 const zx_kernel zx_cpu_gather_grad = {.run = gather_grad};
 
-// ---- GatherElements
-// ------------------------------------------------------------------------------------ The indices'
-// shape leads; the other tensor (`wide`) has its own dims, larger or equal but along AXIS.
+// ---- GatherElements -----------------------------------------------------------------------------
+// The indices' shape leads; the other tensor (`wide`) has its own dims, larger or equal but along
+// AXIS.
 struct elements_job {
     const zx_call *call;
     const zx_view *index;
@@ -161,8 +160,7 @@ static zx_status scatter_add_elements(const zx_call *call, zx_err *err)
 }
 const zx_kernel zx_cpu_scatter_add_elements = {.run = scatter_add_elements};
 
-// ---- reductions of the scatters: one element at a time, any dtype
-// ---------------------------------------
+// ---- reductions of the scatters: one element at a time, any dtype -------------------------------
 enum { REDUCE_NONE, REDUCE_ADD, REDUCE_MUL, REDUCE_MAX, REDUCE_MIN };
 
 #define REDUCE(field, ADD, MUL)                                                                    \
@@ -225,8 +223,7 @@ static zx_status scatter_elements(const zx_call *call, zx_err *err ZX_UNUSED)
 }
 const zx_kernel zx_cpu_scatter_elements = {.run = scatter_elements};
 
-// ---- GatherND
-// -------------------------------------------------------------------------------------------
+// ---- GatherND -----------------------------------------------------------------------------------
 struct nd {
     const zx_call *call;
     const zx_view *index;

@@ -104,8 +104,7 @@ static void reduce_lines(const loss_job *j)
     j->loss[0] = (float)(j->reduction == REDUCTION_MEAN ? sum / divisor_of(j) : sum);
 }
 
-// ---- cross entropy
-// ------------------------------------------------------------------------------------
+// ---- cross entropy ------------------------------------------------------------------------------
 ZX_CLONES static void exp_block(const float *x, float *e, int64_t n, float shift)
 {
     ZX_SIMD for (int64_t i = 0; i < n; i++) e[i] = vm_exp(x[i] - shift);
@@ -236,8 +235,7 @@ static zx_status cross_entropy_grad(const zx_call *call, zx_err *err)
 const zx_kernel zx_cpu_cross_entropy_grad = {.prepare = entropy_grad_prepare,
                                              .run = cross_entropy_grad};
 
-// ---- negative log likelihood
-// ----------------------------------------------------------------------------
+// ---- negative log likelihood --------------------------------------------------------------------
 static zx_status nll_prepare(const zx_call *call, uint64_t *work_bytes, void **state ZX_UNUSED,
                              zx_err *err ZX_UNUSED)
 {

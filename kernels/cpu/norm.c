@@ -29,8 +29,7 @@ static int64_t row_grain(const norm_job *j)
     return ZX_GRAIN / 4 / (j->n + 1) + 2;
 }
 
-// ---- forward
-// ----------------------------------------------------------------------------------------
+// ---- forward ------------------------------------------------------------------------------------
 ZX_CLONES static void normalise(const float *x, float *y, int64_t n, float mean, float inv,
                                 const float *scale, const float *bias)
 {
@@ -101,12 +100,9 @@ static zx_status rms_norm(const zx_call *call, zx_err *err)
 }
 const zx_kernel zx_cpu_rms_norm = {.run = rms_norm};
 
-// ---- backward
-// ----------------------------------------------------------------------------------------- With g
-// = dy * scale and h = (x - mean) * inv:
-//   dx = inv * (g - avg(g) - h * avg(g h)), without avg(g) for RMS;  dscale = sum dy h;  dbias =
-//   sum dy.
-// Leaves sum g and sum g h of one row in s[2].
+// ---- backward -----------------------------------------------------------------------------------
+// With g = dy * scale and h = (x - mean) * inv: dx = inv * (g - avg(g) - h * avg(g h)), without
+// avg(g) for RMS;  dscale = sum dy h;  dbias = sum dy. Leaves sum g and sum g h of one row in s[2].
 ZX_CLONES static void row_sums(const float *dy, const float *x, const float *scale, int64_t n,
                                float mean, float inv, double s[2])
 {

@@ -32,10 +32,10 @@ void zx_fill_zero(void *to, uint64_t bytes, int threads)
     zx_split(threads, (int64_t)bytes, 4096, 4 * ZX_GRAIN, zero_range, to);
 }
 
-// ---- column sums
-// ----------------------------------------------------------------------------------- Rows are cut
-// into blocks, each block and tile of columns is a task, and the blocks' sums are added in order.
-// So a tall narrow matrix has work for every thread and the order never depends on them.
+// ---- column sums --------------------------------------------------------------------------------
+// Rows are cut into blocks, each block and tile of columns is a task, and the blocks' sums are
+// added in order. So a tall narrow matrix has work for every thread and the order never depends on
+// them.
 #define TILE 512 // columns
 #define MOST_BLOCKS 64
 

@@ -43,8 +43,7 @@ uint32_t zx_axes_bits(const zx_call *call, uint32_t rank)
     return bits;
 }
 
-// ---- sums of float32
-// ------------------------------------------------------------------------------------
+// ---- sums of float32 ----------------------------------------------------------------------------
 typedef enum sum_kind { SUM_PLAIN, SUM_ABS, SUM_SQUARE } sum_kind;
 
 typedef struct sum_job {
@@ -171,8 +170,7 @@ static void sum_f32(sum_job *j, void *work, int threads)
     }
 }
 
-// ---- any dtype, any reduction
-// -----------------------------------------------------------------------------
+// ---- any dtype, any reduction -------------------------------------------------------------------
 typedef struct any_job {
     const zx_call *call;
     zx_reduction r;
@@ -345,8 +343,7 @@ static zx_status reduce(const zx_call *call, zx_err *err ZX_UNUSED)
 }
 const zx_kernel zx_cpu_reduce = {.prepare = reduce_prepare, .run = reduce};
 
-// ---- SumTo: undoes a broadcast
-// -----------------------------------------------------------------------------
+// ---- SumTo: undoes a broadcast ------------------------------------------------------------------
 static zx_reduction sum_to_reduction(const zx_call *call)
 {
     const zx_shape *x = &call->in[0].type.shape, *y = &call->out[0].type.shape;

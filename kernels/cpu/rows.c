@@ -4,6 +4,7 @@
 #include "kernels/cpu/common.h"
 
 #include <math.h>
+#include <string.h>
 
 static double add_lanes(const double *lane)
 {
@@ -59,4 +60,15 @@ ZX_CLONES float zx_row_max(const float *x, int64_t n)
     float m = lane[0];
     for (int j = 1; j < ZX_LANES; j++) m = lane[j] > m ? lane[j] : m;
     return m;
+}
+
+ZX_CLONES bool zx_any_above(const float *x, int64_t n, uint32_t limit)
+{
+    uint32_t any = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, &x[i], sizeof u);
+        any |= (u & 0x7fffffffu) > limit;
+    }
+    return any != 0;
 }

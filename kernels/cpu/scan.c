@@ -28,8 +28,7 @@ static int64_t grain(const zx_axis *a) // lines worth a second thread
     return ZX_GRAIN / 4 / (a->n + 1) + 2;
 }
 
-// ---- CumSum
-// ------------------------------------------------------------------------------------------
+// ---- CumSum -------------------------------------------------------------------------------------
 static void cum_sum_lines(void *ctx, int64_t from, int64_t to)
 {
     const struct axis_job *j = ctx;
@@ -69,9 +68,8 @@ static zx_status cum_sum(const zx_call *call, zx_err *err ZX_UNUSED)
 }
 const zx_kernel zx_cpu_cum_sum = {.run = cum_sum};
 
-// ---- an order of all numbers
-// ------------------------------------------------------------------------- Element `at` as an
-// integer that orders as the number does: -0 equals 0, NaN is above all.
+// ---- an order of all numbers --------------------------------------------------------------------
+// Element `at` as an integer that orders as the number does: -0 equals 0, NaN is above all.
 static uint64_t order_key(const zx_view *x, int64_t at)
 {
     const zx_dtype t = x->type.dtype;
@@ -86,8 +84,7 @@ static uint64_t order_key(const zx_view *x, int64_t at)
     return (uint64_t)zx_read_i64(t, x->data, at) ^ (uint64_t)1 << 63;
 }
 
-// ---- ArgMax, ArgMin
-// --------------------------------------------------------------------------------------
+// ---- ArgMax, ArgMin -----------------------------------------------------------------------------
 static void arg_lines(void *ctx, int64_t from, int64_t to)
 {
     const struct axis_job *j = ctx;
@@ -117,8 +114,7 @@ static zx_status arg(const zx_call *call, zx_err *err ZX_UNUSED)
 }
 const zx_kernel zx_cpu_arg = {.run = arg};
 
-// ---- TopK
-// ------------------------------------------------------------------------------------------------
+// ---- TopK ---------------------------------------------------------------------------------------
 // A heap of the k best so far, the worst of them on top.
 struct entry {
     uint64_t key;
@@ -202,8 +198,7 @@ static zx_status top_k(const zx_call *call, zx_err *err ZX_UNUSED)
 }
 const zx_kernel zx_cpu_top_k = {.prepare = top_k_prepare, .run = top_k};
 
-// ---- OneHot
-// --------------------------------------------------------------------------------------------
+// ---- OneHot -------------------------------------------------------------------------------------
 static zx_status one_hot(const zx_call *call, zx_err *err ZX_UNUSED)
 {
     const zx_view *y = &call->out[0];
@@ -229,8 +224,7 @@ static zx_status one_hot(const zx_call *call, zx_err *err ZX_UNUSED)
 }
 const zx_kernel zx_cpu_one_hot = {.run = one_hot};
 
-// ---- Trilu
-// ---------------------------------------------------------------------------------------------
+// ---- Trilu --------------------------------------------------------------------------------------
 static void trilu_rows(void *ctx, int64_t from, int64_t to)
 {
     const zx_call *call = ctx;

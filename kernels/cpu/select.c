@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-// ---- Cast
-// ------------------------------------------------------------------------------------------
+// ---- Cast ---------------------------------------------------------------------------------------
 static void cast_range(void *ctx, int64_t from, int64_t to)
 {
     const zx_call *call = ctx;
@@ -31,8 +30,7 @@ static zx_status cast(const zx_call *call, zx_err *err ZX_UNUSED)
 }
 const zx_kernel zx_cpu_cast = {.run = cast};
 
-// ---- Where
-// -----------------------------------------------------------------------------------------
+// ---- Where --------------------------------------------------------------------------------------
 struct where_job {
     const zx_call *call;
     zx_broadcast b;
@@ -96,8 +94,7 @@ static zx_status where(const zx_call *call, zx_err *err ZX_UNUSED)
 }
 const zx_kernel zx_cpu_where = {.run = where};
 
-// ---- Clip
-// ------------------------------------------------------------------------------------------
+// ---- Clip ---------------------------------------------------------------------------------------
 struct clip_job {
     const zx_call *call;
     zx_class c;

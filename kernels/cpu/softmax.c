@@ -16,8 +16,7 @@ typedef struct softmax_job {
     float *y;
 } softmax_job;
 
-// ---- rows
-// -------------------------------------------------------------------------------------------
+// ---- rows ---------------------------------------------------------------------------------------
 ZX_CLONES static void exp_row(const float *x, float *y, int64_t n, float shift)
 {
     ZX_SIMD for (int64_t i = 0; i < n; i++) y[i] = vm_exp(x[i] - shift);
@@ -83,8 +82,7 @@ static void grad_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
-// ---- columns: `w` of them, n steps of `inner` elements
-// --------------------------------------------------
+// ---- columns: `w` of them, n steps of `inner` elements ------------------------------------------
 ZX_CLONES static void softmax_tile(const float *x, float *y, int64_t n, int64_t inner, int64_t w,
                                    bool log_form)
 {

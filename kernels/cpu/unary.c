@@ -25,8 +25,8 @@ typedef struct args { // attributes in the type of the loop
     X(RECIPROCAL, R(1) / x)                                                                        \
     X(EXP, EXP(x))                                                                                 \
     X(LOG, LOG(x))                                                                                 \
-    X(SIN, LIBM(sin, x))                                                                           \
-    X(COS, LIBM(cos, x))                                                                           \
+    X(SIN, SIN(x))                                                                                 \
+    X(COS, COS(x))                                                                                 \
     X(TAN, LIBM(tan, x))                                                                           \
     X(ASIN, LIBM(asin, x))                                                                         \
     X(ACOS, LIBM(acos, x))                                                                         \
@@ -90,6 +90,8 @@ static double mish_f64(double x)
 #define ROUND round_even_f32
 #define SQRT sqrtf
 #define EXP vm_exp
+#define SIN vm_sin
+#define COS vm_cos
 #define EXPM1 vm_expm1
 #define LOG vm_log
 #define LOG1P vm_log1p
@@ -119,6 +121,8 @@ FUNCTIONS(X)
 #undef ROUND
 #undef SQRT
 #undef EXP
+#undef SIN
+#undef COS
 #undef EXPM1
 #undef LOG
 #undef LOG1P
@@ -136,6 +140,8 @@ FUNCTIONS(X)
 #define ROUND nearbyint
 #define SQRT sqrt
 #define EXP exp
+#define SIN sin
+#define COS cos
 #define EXPM1 expm1
 #define LOG log
 #define LOG1P log1p
@@ -213,6 +219,29 @@ struct job {
     zx_class c;
 };
 
+// sin and cos of large numbers need more bits of pi than a vector loop has.
+static void run_f32(const struct job *j, const float *x, float *y, int64_t n)
+{
+    const bool is_sin = j->row->op == ZX_K_SIN;
+    if (!is_sin && j->row->op != ZX_K_COS) {
+        j->row->f32(x, y, n, &j->args);
+        return;
+    }
+    for (int64_t at = 0; at < n; at += ZX_BLOCK) {
+        const int64_t m = zx_min_i64(ZX_BLOCK, n - at);
+        if (!zx_any_above(x + at, m, vm_bits(VM_TRIG_MOST))) {
+            j->row->f32(x + at, y + at, m, &j->args);
+            continue;
+        }
+        for (int64_t i = at; i < at + m; i++) {
+            if (vm_abs(x[i]) <= VM_TRIG_MOST)
+                j->row->f32(x + i, y + i, 1, &j->args);
+            else
+                y[i] = (float)(is_sin ? sin((double)x[i]) : cos((double)x[i]));
+        }
+    }
+}
+
 static void unary_range(void *ctx, int64_t from, int64_t to)
 {
     const struct job *job = ctx;
@@ -220,7 +249,7 @@ static void unary_range(void *ctx, int64_t from, int64_t to)
     const void *x = job->call->in[0].data;
     void *y = job->call->out[0].data;
     if (t == ZX_F32) {
-        job->row->f32((const float *)x + from, (float *)y + from, to - from, &job->args);
+        run_f32(job, (const float *)x + from, (float *)y + from, to - from);
         return;
     }
     zx_block b;
@@ -228,7 +257,7 @@ static void unary_range(void *ctx, int64_t from, int64_t to)
         const int64_t n = zx_min_i64(ZX_BLOCK, to - at);
         zx_load(t, x, at, 1, n, job->c, &b);
         if (job->c == ZX_CLASS_F32)
-            job->row->f32(b.f32, b.f32, n, &job->args);
+            run_f32(job, b.f32, b.f32, n);
         else if (job->c == ZX_CLASS_F64)
             job->row->f64(b.f64, b.f64, n, &job->args);
         else
@@ -267,8 +296,7 @@ static zx_status unary(const zx_call *call, zx_err *err)
 }
 const zx_kernel zx_cpu_unary = {.run = unary};
 
-// ---- IsNaN, IsInf
-// --------------------------------------------------------------------------------------
+// ---- IsNaN, IsInf -------------------------------------------------------------------------------
 struct test_job {
     const zx_call *call;
     bool nan, plus, minus;

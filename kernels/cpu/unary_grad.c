@@ -40,8 +40,8 @@ static inline float square(float x)
     X(RECIPROCAL, -dy *(x * x))                                                                    \
     X(EXP, dy *x)                                                                                  \
     X(LOG, dy / x)                                                                                 \
-    X(SIN, dy *LIBM(cos, x))                                                                       \
-    X(COS, -dy *LIBM(sin, x))                                                                      \
+    X(SIN, dy *vm_cos(x))                                                                          \
+    X(COS, -dy *vm_sin(x))                                                                         \
     X(TAN, dy *(1.0f + x * x))                                                                     \
     X(ASIN, dy / sqrtf((1.0f - x) * (1.0f + x)))                                                   \
     X(ACOS, -dy / sqrtf((1.0f - x) * (1.0f + x)))                                                  \
@@ -107,8 +107,19 @@ static void grad_range(void *ctx, int64_t from, int64_t to)
 {
     const struct job *job = ctx;
     const zx_call *c = job->call;
-    job->f((const float *)c->in[0].data + from, (const float *)c->in[1].data + from,
-           (float *)c->out[0].data + from, to - from, &job->args);
+    const float *dy = c->in[0].data, *x = c->in[1].data;
+    float *dx = c->out[0].data;
+    const bool is_sin = c->op == ZX_K_SIN_GRAD, trig = is_sin || c->op == ZX_K_COS_GRAD;
+    for (int64_t at = from; at < to;) {
+        // Large operands of sin and cos go through the C library, one by one.
+        int64_t n = trig ? 0 : to - at;
+        while (trig && at + n < to && vm_abs(x[at + n]) <= VM_TRIG_MOST) n++;
+        job->f(dy + at, x + at, dx + at, n, &job->args);
+        at += n;
+        if (at == to) break;
+        dx[at] = dy[at] * (float)(is_sin ? cos((double)x[at]) : -sin((double)x[at]));
+        at++;
+    }
 }
 
 static zx_status unary_grad(const zx_call *call, zx_err *err)

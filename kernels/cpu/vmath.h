@@ -148,6 +148,51 @@ static inline float vm_erf(float x)
     return a < 0.925f ? small : vm_copysign(large, x);
 }
 
+// sin and cos of r in [-pi/4, pi/4].
+static inline float vm_sin_small(float r)
+{
+    const float z = r * r;
+    float p = 2.71823706e-6f;
+    p = p * z - 1.98393274e-4f;
+    p = p * z + 8.33332911e-3f;
+    p = p * z - 1.66666672e-1f;
+    return r + r * (z * p);
+}
+static inline float vm_cos_small(float r)
+{
+    const float z = r * r;
+    float p = 2.44377261e-5f;
+    p = p * z - 1.38873619e-3f;
+    p = p * z + 4.16666456e-2f;
+    return (1.0f - 0.5f * z) + z * z * p;
+}
+// sin of q quarter turns and r more.
+static inline float vm_sin_quarters(uint32_t q, float r)
+{
+    const float y = q & 1 ? vm_cos_small(r) : vm_sin_small(r);
+    return vm_float(vm_bits(y) ^ (q & 2) << 30);
+}
+// Right for |x| <= VM_TRIG_MOST; the caller asks the C library beyond.
+#define VM_TRIG_MOST 0x1p20f
+static inline float vm_trig(float x, uint32_t quarters)
+{
+    const double shifted = (double)x * 0.63661977236758134 + 0x1.8p52; // 2/pi; rounds to an integer
+    const double n = shifted - 0x1.8p52;
+    uint64_t u;
+    memcpy(&u, &shifted, sizeof u);
+    // pi/2 in two parts, the first of 33 bits: n times it is exact
+    const double r = ((double)x - n * 0x1.921fb544p+0) - n * 0x1.0b4611a626331p-34;
+    return vm_sin_quarters((uint32_t)u + quarters, (float)r);
+}
+static inline float vm_sin(float x)
+{
+    return vm_trig(x, 0);
+}
+static inline float vm_cos(float x)
+{
+    return vm_trig(x, 1);
+}
+
 static inline float vm_sigmoid(float x)
 {
     return 1.0f / (1.0f + vm_exp(-x));
