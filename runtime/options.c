@@ -230,20 +230,15 @@ static void put_wrapped(zx_text *out, size_t column, const char *text)
     }
     zx_text_put(out, "%*s", (int)(HELP_INDENT - column), "");
     size_t at = HELP_INDENT;
-    while (*text != '\0') {
+    for (bool first = true; *text != '\0'; first = false) {
         const size_t n = strcspn(text, " ");
-        if (at + n > HELP_WIDTH && at > HELP_INDENT) {
-            zx_text_put(out, "\n%*s", HELP_INDENT, "");
-            at = HELP_INDENT;
-        }
+        const bool fits = at + 1 + n <= HELP_WIDTH;
+        if (!first && fits) zx_text_put(out, " ");
+        if (!first && !fits) zx_text_put(out, "\n%*s", HELP_INDENT, "");
+        at = first ? at + n : fits ? at + 1 + n : HELP_INDENT + n;
         zx_text_bytes(out, text, n);
-        at += n;
         text += n;
-        if (*text != ' ') continue;
-        text++;
-        if (at + 1 + strcspn(text, " ") > HELP_WIDTH) continue;
-        zx_text_put(out, " ");
-        at++;
+        text += strspn(text, " ");
     }
     zx_text_put(out, "\n");
 }
@@ -258,7 +253,7 @@ static void put_option(zx_text *out, const struct option_row *row)
         at += n;
     }
     if (row->arg[0] != '\0') zx_text_put(out, " %s", row->arg);
-    put_wrapped(out, out->n - before + 1, row->help);
+    put_wrapped(out, out->n - before, row->help);
 }
 
 void zx_options_help(zx_command c, zx_text *out)

@@ -46,15 +46,35 @@ static void put_rate(zx_text *out, double lr)
     zx_text_put(out, " lr %.*se%d", (int)(e - buf), buf, atoi(e + 1));
 }
 
+// Two digits behind the point, fewer for larger numbers, an exponent for small ones.
+static void put_short(zx_text *out, double x)
+{
+    if (x != 0 && fabs(x) < 0.01)
+        zx_text_put(out, "%.1e", x);
+    else
+        zx_text_put(out, "%.*f", fabs(x) >= 99.5 ? 0 : fabs(x) >= 9.95 ? 1 : 2, x);
+}
+
+// "1.6k", "152k", "24".
+static void put_speed(zx_text *out, double x)
+{
+    static const char *const units[] = {"", "k", "M", "G"};
+    size_t u = 0;
+    for (; x >= 999.5 && u + 1 < ZX_COUNT(units); u++) x /= 1000;
+    zx_text_put(out, " %.*f%s", x >= 9.95 ? 0 : 1, x, units[u]);
+}
+
 void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out)
 {
     enum { WIDE = 100 };
     char buf[ZX_BYTES_TEXT];
     const size_t before = out->n;
-    zx_text_put(out, "step %llu/%llu loss %.4g |g| %.3g", (unsigned long long)s->step,
-                (unsigned long long)s->steps, s->loss, s->grad_norm);
+    zx_text_put(out, "step %llu/%llu loss %.4g |g| ", (unsigned long long)s->step,
+                (unsigned long long)s->steps, s->loss);
+    put_short(out, s->grad_norm);
     put_rate(out, s->lr);
-    zx_text_put(out, " %s %s", zx_text_count(s->rate, buf), s->unit);
+    put_speed(out, s->rate);
+    zx_text_put(out, " %s", s->unit);
     zx_text_put(out, " %s", zx_progress_time(s->seconds, buf));
     if (s->eta >= 0) zx_text_put(out, " eta %s", zx_progress_clock(s->eta, buf));
     if (width >= WIDE) {

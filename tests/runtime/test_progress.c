@@ -1,0 +1,116 @@
+// test_progress.c - what a person and a program read about a step, and the sizes a budget may have.
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+#include <string.h>
+
+#include "runtime/log.h"
+#include "runtime/memory.h"
+#include "runtime/progress.h"
+#include "tests/test.h"
+
+static const struct line_row {
+    const char *name;
+    zx_progress_step step;
+    uint32_t width;
+    const char *want;
+} lines[] = {
+    {"the usual line",
+     {120, 1000, 3.4123, 0.9134, 3e-4, 1600, "tok/s", 0.152, 134, 0.003, 1 << 20},
+     80,
+     "step 120/1000 loss 3.412 |g| 0.91 lr 3.0e-4 1.6k tok/s 152 ms eta 2:14"},
+    {"wide terminals show more",
+     {120, 1000, 3.4123, 0.9134, 3e-4, 1600, "tok/s", 0.152, 134, 0.003, 1 << 20},
+     120,
+     "step 120/1000 loss 3.412 |g| 0.91 lr 3.0e-4 1.6k tok/s 152 ms eta 2:14 exposed 3.00 ms mem "
+     "1.00 MiB"},
+    {"narrow ones are cut",
+     {120, 1000, 3.4123, 0.9134, 3e-4, 1600, "tok/s", 0.152, 134, 0, 0},
+     20,
+     "step 120/1000 loss 3"},
+    {"no rate, no time to go",
+     {1, 1, NAN, INFINITY, 0, 0, "smp/s", 12.5, -1, 0, 0},
+     80,
+     "step 1/1 loss nan |g| inf lr 0 0.0 smp/s 12.5 s"},
+    {"hours",
+     {1, 9, 1, 1, 0.1, 1e6, "smp/s", 1e-4, 3725, 0, 0},
+     80,
+     "step 1/9 loss 1 |g| 1.00 lr 1.0e-1 1.0M smp/s 100 us eta 1:02:05"},
+};
+
+static void test_line(void **state)
+{
+    const struct line_row *row = *state;
+    zx_text out = {0};
+    zx_progress_line(&row->step, row->width, &out);
+    assert_string_equal(out.at, row->want);
+    zx_text_free(&out);
+}
+
+static void log_rows_are_json(void **state)
+{
+    (void)state;
+    const zx_log_row row = {3, 1.0 / 3, NAN, 1e-3, 0.5, 0.25, 0, 1000, 2000};
+    zx_text out = {0};
+    zx_log_line(&row, &out);
+    assert_string_equal(
+        out.at, "{\"step\": 3, \"loss\": 0.333333333, \"grad_norm\": null, \"lr\": 0.001, "
+                "\"step_seconds\": 0.5, \"compute_seconds\": 0.25, \"exposed_comm_seconds\": 0, "
+                "\"peak_bytes\": 1000, \"resident_bytes\": 2000}\n");
+    zx_text_free(&out);
+}
+
+static const struct budget_row {
+    const char *name, *text;
+    uint64_t usable;
+    uint32_t ranks;
+    uint64_t want; // 0: refused
+    bool least, roomy;
+} budgets[] = {
+    {"none: 80 %", NULL, 1000, 2, 400, false, true},
+    {"nothing says what there is", NULL, 0, 2, UINT64_MAX, false, true},
+    {"min", "min", 1000, 2, UINT64_MAX, true, false},
+    {"GB are 10^9", "24GB", 1000, 2, 24000000000u, false, false},
+    {"GiB are 2^30", "2GiB", 1000, 2, UINT64_C(2) << 30, false, false},
+    {"bytes", "4096", 1000, 2, 4096, false, false},
+    {"half of it, shared", "50%", 1000, 5, 100, false, false},
+    {"above all of it", "101%", 1000, 2, 0, false, false},
+    {"nothing", "0%", 1000, 2, 0, false, false},
+    {"zero bytes", "0", 1000, 2, 0, false, false},
+    {"a word", "lots", 1000, 2, 0, false, false},
+    {"nothing at all", "", 1000, 2, 0, false, false},
+};
+
+static void test_budget(void **state)
+{
+    const struct budget_row *row = *state;
+    zx_budget b;
+    zx_err err = {0};
+    const zx_status st = zx_budget_parse(row->text, row->usable, row->ranks, &b, &err);
+    if (row->want == 0) {
+        assert_int_equal(st, ZX_E_USAGE);
+        return;
+    }
+    assert_zx_ok(st, &err);
+    assert_true(b.bytes == row->want && b.least == row->least && b.roomy == row->roomy);
+}
+
+static void this_host_has_something(void **state)
+{
+    (void)state;
+    assert_true(zx_memory_usable() > (1 << 20));
+    assert_true(zx_memory_pss() > (64 << 10));
+    assert_in_range(zx_memory_cores(), 1, 4096);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[ZX_COUNT(lines) + ZX_COUNT(budgets) + 2];
+    size_t n = 0;
+    for (size_t i = 0; i < ZX_COUNT(lines); i++)
+        tests[n++] = zx_case(lines[i].name, test_line, &lines[i]);
+    for (size_t i = 0; i < ZX_COUNT(budgets); i++)
+        tests[n++] = zx_case(budgets[i].name, test_budget, &budgets[i]);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(log_rows_are_json);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(this_host_has_something);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
