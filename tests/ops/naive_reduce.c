@@ -213,7 +213,7 @@ void naive_nll_loss(const naive_call *c)
 
 void naive_cross_entropy(const naive_call *c)
 {
-    static double logp[1 << 16];
+    static double logp[1 << 17];
     const zx_shape *s = &c->in->type.shape;
     const int64_t classes = s->dim[1], inner = zx_shape_span(s, 2, s->rank);
     for (int64_t i = 0; i < naive_count(&c->in[1]); i++) {
