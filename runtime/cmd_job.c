@@ -37,8 +37,7 @@ void zx_cmd_fail(const zx_err *err)
     zx_arena_free(&mem);
 }
 
-// ---- open
-// -----------------------------------------------------------------------------------------------
+// ---- open ---------------------------------------------------------------------------------------
 
 static zx_status bind_dims(zx_job *job, zx_import_options *io, zx_err *err)
 {
@@ -162,8 +161,7 @@ zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool opt
     return zx_data_open(&request, &job->mem, &job->data, &job->notes, err);
 }
 
-// ---- import
-// ---------------------------------------------------------------------------------------------
+// ---- import -------------------------------------------------------------------------------------
 
 static zx_status count_elements(zx_job *job, zx_err *err)
 {
@@ -196,8 +194,7 @@ zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
     return ZX_OK;
 }
 
-// ---- plan
-// -----------------------------------------------------------------------------------------------
+// ---- plan ---------------------------------------------------------------------------------------
 
 zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err)
 {

@@ -19,8 +19,7 @@ typedef struct train_call { // what zx_cmd_train hands to every rank
     const zx_who *who;
 } train_call;
 
-// ---- before the first step
-// ------------------------------------------------------------------------------
+// ---- before the first step ----------------------------------------------------------------------
 
 static void say_header(zx_train *t)
 {
@@ -192,8 +191,7 @@ static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
     return zx_world_agree(w, open_session(t, err), err);
 }
 
-// ---- after the last step
-// --------------------------------------------------------------------------------
+// ---- after the last step ------------------------------------------------------------------------
 
 static void say_summary(const zx_train *t)
 {

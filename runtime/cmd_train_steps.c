@@ -17,8 +17,7 @@ static double now_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// ---- memory
-// ---------------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 
 // Pss is read after the first, second and last step and about once a second between. Ranks take
 // part together, so when the next sample is due follows from what all of them exchanged.
@@ -52,8 +51,7 @@ static zx_status sample_memory(zx_train *t, sampling *s, bool last, zx_err *err)
     return st;
 }
 
-// ---- said and written
-// -----------------------------------------------------------------------------------
+// ---- said and written ---------------------------------------------------------------------------
 
 typedef struct showing {
     zx_progress_style style;
@@ -123,8 +121,7 @@ static zx_status write_row(zx_train *t, const zx_step_report *r, zx_err *err)
     return zx_log_write(&t->log, &row, err);
 }
 
-// ---- steps
-// ----------------------------------------------------------------------------------------------
+// ---- steps --------------------------------------------------------------------------------------
 
 static void account(zx_train *t, const zx_step_report *r)
 {

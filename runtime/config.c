@@ -25,8 +25,7 @@ const char *zx_config_from_text(zx_config_from from)
     return words[from];
 }
 
-// ---- values
-// ---------------------------------------------------------------------------------------------
+// ---- values -------------------------------------------------------------------------------------
 
 static bool parse_bool(const json_t *j, bool *out)
 {
@@ -247,8 +246,7 @@ static bool is_default(const zx_config_row *row, const zx_config_value *v, zx_ar
     }
 }
 
-// ---- keys
-// -----------------------------------------------------------------------------------------------
+// ---- keys ---------------------------------------------------------------------------------------
 
 typedef struct reading {
     zx_config *c;
@@ -414,8 +412,7 @@ static void read_object(reading *r, const char *prefix, const json_t *object)
     }
 }
 
-// ---- judging
-// --------------------------------------------------------------------------------------------
+// ---- judging ------------------------------------------------------------------------------------
 
 // Whether a section around the row says that it is off.
 static bool switched_off(const zx_config *c, const zx_config_row *row)
@@ -484,8 +481,7 @@ static void judge(reading *r)
                 (long long)stage->i);
 }
 
-// ---- reading
-// --------------------------------------------------------------------------------------------
+// ---- reading ------------------------------------------------------------------------------------
 
 static void start(zx_config *c, const char *path, zx_arena *mem)
 {

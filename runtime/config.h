@@ -57,8 +57,7 @@ const zx_config_value *zx_config_get(const zx_config *c, const char *path);
 void zx_config_set_int(zx_config *c, const char *path, int64_t i, zx_config_from from);
 void zx_config_set_text(zx_config *c, const char *path, const char *text, zx_config_from from);
 
-// ---- resolved (config_resolve.c)
-// ---------------------------------------------------------------------
+// ---- resolved (config_resolve.c) ----------------------------------------------------------------
 
 typedef struct zx_batch {
     int64_t total;      // samples of a step over all ranks

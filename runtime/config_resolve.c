@@ -10,8 +10,7 @@
 
 #include "runtime/config_row.h"
 
-// ---- batches
-// --------------------------------------------------------------------------------------------
+// ---- batches ------------------------------------------------------------------------------------
 
 static const char T_KEY[] = "train_batch_size", M_KEY[] = "train_micro_batch_size_per_gpu",
                   G_KEY[] = "gradient_accumulation_steps";
@@ -81,8 +80,7 @@ zx_status zx_config_batch(zx_config *c, uint32_t ranks, int64_t graph_batch, zx_
     return ZX_OK;
 }
 
-// ---- optimizer
-// ------------------------------------------------------------------------------------------
+// ---- optimizer ----------------------------------------------------------------------------------
 
 enum { ADAM = 1, ADAMW = 2, SGD = 4 };
 static const struct {
@@ -180,8 +178,7 @@ zx_status zx_config_optim(zx_config *c, zx_optim *optim, double *clip, zx_err *e
     return ZX_OK;
 }
 
-// ---- import
-// ---------------------------------------------------------------------------------------------
+// ---- import -------------------------------------------------------------------------------------
 
 static zx_status read_dims(const zx_config *c, zx_import_options *o, zx_err *err)
 {
@@ -233,8 +230,7 @@ zx_status zx_config_import(const zx_config *c, zx_import_options *o, zx_err *err
     return read_dims(c, o, err);
 }
 
-// ---- written
-// --------------------------------------------------------------------------------------------
+// ---- written ------------------------------------------------------------------------------------
 
 // The shortest of three precisions that reads back as the same number, with a mark of being a real.
 static void put_real(zx_text *out, double v)

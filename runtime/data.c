@@ -50,8 +50,7 @@ static const char *all_inputs(const zx_data *d)
     return text;
 }
 
-// ---- the bare `--data FILE`
-// ----------------------------------------------------------------------------
+// ---- the bare `--data FILE` ---------------------------------------------------------------------
 
 static bool is_one_of(const char *name, const char *const *words, size_t n)
 {
@@ -108,8 +107,7 @@ static zx_status give_bare(zx_data *d, const char *text, zx_err *err)
     return ZX_OK;
 }
 
-// ---- matching
-// -------------------------------------------------------------------------------------------
+// ---- matching -----------------------------------------------------------------------------------
 
 static zx_status no_input(const zx_data *d, const char *where, const char *name, zx_err *err)
 {
@@ -218,8 +216,7 @@ static zx_status missing(const zx_data *d, zx_err *err)
     return any ? ZX_E_DATA : ZX_OK;
 }
 
-// ---- opening
-// --------------------------------------------------------------------------------------------
+// ---- opening ------------------------------------------------------------------------------------
 
 // A file's samples against what the model declares, as far as it is fixed.
 static zx_status check_decl(const zx_data *d, const zx_data_input *in, zx_err *err)

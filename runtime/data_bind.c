@@ -8,8 +8,7 @@
 
 #include "runtime/data_priv.h"
 
-// ---- numbers that depend on their counters alone
-// ------------------------------------------------------
+// ---- numbers that depend on their counters alone ------------------------------------------------
 
 // SplitMix64's finalizer: every bit of x reaches every bit of the result.
 static uint64_t mix(uint64_t x)
@@ -39,8 +38,7 @@ uint64_t zx_data_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i)
     return i;
 }
 
-// ---- binding
-// --------------------------------------------------------------------------------------------
+// ---- binding ------------------------------------------------------------------------------------
 
 static bool is_integer(zx_dtype t)
 {
@@ -200,8 +198,7 @@ static zx_status agree_on_samples(zx_data *d, zx_err *err)
     return ZX_OK;
 }
 
-// ---- what a synthetic integer may be
-// -------------------------------------------------------------------
+// ---- what a synthetic integer may be ------------------------------------------------------------
 
 // What node n makes of value v as an index: the size of what it indexes; 0: it isn't an index
 // there.
@@ -276,8 +273,7 @@ static void prepare_synthetic(zx_data *d, const zx_graph *g)
         }
 }
 
-// ---- bind
-// -----------------------------------------------------------------------------------------------
+// ---- bind ---------------------------------------------------------------------------------------
 
 static zx_status count_steps(zx_data *d, zx_notes *notes, zx_err *err)
 {
@@ -331,8 +327,7 @@ zx_status zx_data_bind(zx_data *d, const zx_graph *g, int64_t micro, uint32_t pe
     return count_steps(d, notes, err);
 }
 
-// ---- feeding
-// --------------------------------------------------------------------------------------------
+// ---- feeding ------------------------------------------------------------------------------------
 
 // The sample that is number j of a micro-batch.
 static uint64_t sample_of(const zx_data *d, uint64_t micro, uint64_t j)

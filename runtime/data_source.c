@@ -85,8 +85,7 @@ bool zx_data_source_is_file(const zx_data_source *s)
     return s->kind == ZX_SOURCE_NPY || s->kind == ZX_SOURCE_TOKENS || s->kind == ZX_SOURCE_LABELS;
 }
 
-// ---- token files
-// ----------------------------------------------------------------------------------------
+// ---- token files --------------------------------------------------------------------------------
 
 static int32_t header_word(const unsigned char *p, size_t i)
 {
@@ -154,8 +153,7 @@ void zx_data_source_close(zx_data_source *s)
     zx_mapfile_close(&s->map);
 }
 
-// ---- elements
-// -------------------------------------------------------------------------------------------
+// ---- elements -----------------------------------------------------------------------------------
 
 static bool is_integer(zx_dtype t)
 {

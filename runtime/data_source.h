@@ -43,8 +43,7 @@ zx_status zx_data_source_open(zx_data_source *s, zx_err *err);
 void zx_data_source_close(zx_data_source *s);
 bool zx_data_source_is_file(const zx_data_source *s);
 
-// ---- elements
-// ------------------------------------------------------------------------------------------
+// ---- elements -----------------------------------------------------------------------------------
 // Whether every value of `from` is one of `to`, by their types alone.
 bool zx_dtype_fits(zx_dtype from, zx_dtype to);
 // Whether the n integers at `data` (any alignment) all fit in `to`; *at: the first that doesn't.

@@ -29,8 +29,7 @@ const char *zx_rundir_model_name(const char *model, zx_arena *mem)
     return slash != NULL && slash[1] != '\0' ? zx_arena_str(mem, slash + 1) : stem;
 }
 
-// ---- folders
-// --------------------------------------------------------------------------------------------
+// ---- folders ------------------------------------------------------------------------------------
 
 // mkdir -p; E_IO where a part of the path can't be made or is a file.
 static zx_status make_folders(const char *path, zx_arena *mem, zx_err *err)

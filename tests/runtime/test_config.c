@@ -6,8 +6,7 @@
 #include "runtime/config.h"
 #include "tests/test.h"
 
-// ---- what is said about a file
-// ------------------------------------------------------------------------
+// ---- what is said about a file ------------------------------------------------------------------
 
 static const struct row {
     const char *name, *json;
@@ -166,8 +165,7 @@ static void all_is_said_at_once(void **state)
     zx_arena_free(&mem);
 }
 
-// ---- batch triad
-// --------------------------------------------------------------------------------------
+// ---- batch triad --------------------------------------------------------------------------------
 
 static const struct batch_row {
     const char *name, *json;
@@ -286,8 +284,7 @@ static void test_batch(void **state)
     zx_arena_free(&mem);
 }
 
-// ---- optimizer
-// ----------------------------------------------------------------------------------------
+// ---- optimizer ----------------------------------------------------------------------------------
 
 #define OPT(type, params) "{\"optimizer\": {\"type\": \"" type "\", \"params\": {" params "}}}"
 static const struct optim_row {
@@ -414,8 +411,7 @@ static void test_optim(void **state)
     zx_arena_free(&mem);
 }
 
-// ---- resolved
-// -----------------------------------------------------------------------------------------
+// ---- resolved -----------------------------------------------------------------------------------
 
 // The resolved file is a config that gives the same values, and says where each came from.
 static void resolved_is_a_config(void **state)

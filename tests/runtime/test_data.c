@@ -9,8 +9,7 @@
 #include "runtime/data.h"
 #include "tests/test.h"
 
-// ---- files to read
-// ------------------------------------------------------------------------------------
+// ---- files to read ------------------------------------------------------------------------------
 
 static void put_file(const char *path, const void *bytes, size_t n)
 {
@@ -91,8 +90,7 @@ static int remove_files(void **state)
     return chdir("/") == 0 && system(command) == 0 ? 0 : 1;
 }
 
-// ---- a model without a model
-// --------------------------------------------------------------------------
+// ---- a model without a model --------------------------------------------------------------------
 
 typedef struct input {
     const char *name;
