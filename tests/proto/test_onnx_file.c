@@ -123,6 +123,10 @@ static const struct stranger_case {
      11},
     {"wrong wire type", "\x08\x08\x38\x01", "GraphProto", "again", 4},
     {"two graphs", "\x08\x08\x3a\x00\x3a\x00", "twice", "again", 6},
+    {"half a float",
+     "\x08\x08\x3a\x07\x2a\x05\x22\x03"
+     "abc",
+     "inside an element", "again", 11},
     {"NUL in a name", "\x08\x08\x3a\x05\x12\x03g\0h", "NUL", "again", 9},
 };
 
