@@ -3,7 +3,8 @@
 // The one place that knows what differs between oneDNN 2 and 3. A zx_dnnl is a short program: each
 // step is a primitive whose operands are either outside (tensors of the node, handed to
 // zx_dnnl_run) or inside the node's scratch (layouts that the library prefers, and its own
-// scratchpad). SPDX-License-Identifier: Apache-2.0
+// scratchpad).
+// SPDX-License-Identifier: Apache-2.0
 #ifndef ZX_KERNELS_CPU_DNNL_UTIL_H
 #define ZX_KERNELS_CPU_DNNL_UTIL_H
 

@@ -1,7 +1,10 @@
 // matmul.c - MATMUL: oneDNN for f32, own loops for the rest.
 //
 // A transposed operand is handed over by its strides: oneDNN 2.6 copies blocks of it into its
-// scratchpad as it goes, which measures as fast as any layout that we could make (docs/PERF.md).
+// scratchpad as it goes, which measures as fast as any layout that we could make. A wide b that
+// isn't transposed it reads in place, and rows a multiple of 4 KiB apart then fight for the same
+// lines of the first-level cache: 80 GFLOP/s in place of 150. Those are reordered first
+// (docs/PERF.md).
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dnnl_util.h"
@@ -33,17 +36,27 @@ static zx_dnnl_tensor matrices(const zx_product *p, const int64_t *batch, int64_
     return t;
 }
 
+// Whether reordering b pays: it is wide, there are rows enough to pay for it, and the library
+// doesn't copy it anyway (as it does where n is a power of two).
+static bool reorder_pays(const zx_product *p)
+{
+    const int64_t most_bytes = (int64_t)64 << 20; // of scratch
+    return p->n_batch == 0 && p->b_col == 1 && p->m >= 64 && p->n >= 3072 &&
+           (p->n & (p->n - 1)) != 0 && p->k <= most_bytes / 4 / p->n;
+}
+
 // NULL in *out: the library has nothing for it.
 static zx_status library_product(const zx_product *p, int threads, zx_dnnl **out, zx_err *err)
 {
     const zx_dnnl_tensor a = matrices(p, p->a_batch, p->m, p->k, p->a_row, p->a_col, A);
-    const zx_dnnl_tensor b = matrices(p, p->b_batch, p->k, p->n, p->b_row, p->b_col, B);
+    zx_dnnl_tensor b = matrices(p, p->b_batch, p->k, p->n, p->b_row, p->b_col, B);
     zx_dnnl_tensor c = {.outside = C}, y;
     int64_t dim[ZX_DNNL_RANK];
     for (uint32_t i = 0; i < p->n_batch; i++) dim[i] = p->batch[i];
     dim[p->n_batch] = p->m;
     dim[p->n_batch + 1] = p->n;
     y = zx_dnnl_plain((int)p->n_batch + 2, dim, false, Y);
+    b.any = reorder_pays(p);
     if (p->bias) {
         for (uint32_t i = 0; i <= p->n_batch; i++) dim[i] = 1;
         c = zx_dnnl_plain((int)p->n_batch + 2, dim, false, C);
