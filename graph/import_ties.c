@@ -1,0 +1,306 @@
+// import_ties.c - one tensor that is read in several places: a tie that the model means, which stays
+// one parameter under several names, or equal values that an exporter merged, which are split again.
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/import_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct use { // a node reads a parameter, perhaps through Identity
+    zx_inode *n;
+    uint32_t slot;
+    const char *target; // the name that the parameter has in the module that reads it; NULL: unknown
+    const char *module;
+} use;
+
+typedef struct uses {
+    uint32_t n, cap;
+    use *at;
+} uses;
+
+static bool is_op(const zx_inode *n, const char *op)
+{
+    return n->domain[0] == '\0' && strcmp(n->op, op) == 0;
+}
+
+// What a module calls the parameter that this node reads in this place: norms and biases only.
+static const char *leaf_of(const zx_inode *n, uint32_t slot)
+{
+    const size_t len = strlen(n->op);
+    const bool norm = len > 13 && strcmp(n->op + len - 13, "Normalization") == 0;
+    if (norm && slot == 1) return "weight";
+    if (norm && slot == 2) return "bias";
+    if (slot == 2 && (is_op(n, "Conv") || is_op(n, "ConvTranspose") || is_op(n, "Gemm"))) return "bias";
+    if (is_op(n, "Add")) return "bias";
+    if (is_op(n, "Mul")) return "weight";
+    return NULL;
+}
+
+static const char *last_part(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot ? dot + 1 : name;
+}
+
+static bool in_file(const zx_imp *c, const char *name)
+{
+    for (uint32_t i = 0; i < c->n_params; i++)
+        if (strcmp(c->params[i].name, name) == 0) return true;
+    return false;
+}
+
+// The parameter of the exporter's signature that stands directly in `module`, is not in the file
+// and is called `leaf`, or is the only one; NULL: none.
+static const char *missing_in(const zx_imp *c, const char *module, const char *leaf)
+{
+    const size_t n = strlen(module);
+    const char *only = NULL;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < c->n_signature; i++) {
+        const char *s = c->signature[i];
+        if (n > 0 && (strncmp(s, module, n) != 0 || s[n] != '.')) continue;
+        const char *rest = n > 0 ? s + n + 1 : s;
+        if (strchr(rest, '.') || in_file(c, s)) continue;
+        if (strcmp(rest, leaf) == 0) return s;
+        only = s;
+        count++;
+    }
+    return count == 1 ? only : NULL;
+}
+
+static bool known_name(const char *s) // not one that an exporter numbered
+{
+    return strchr(s, '.') != NULL && strstr(s, "::") == NULL;
+}
+
+// Every place where tensor v is read, also under other names.
+static void collect(zx_imp *c, const zx_iregion *r, uint32_t v, const char *named, uint32_t depth,
+                    uses *out)
+{
+    for (uint32_t i = 0; i < r->n_nodes; i++) {
+        zx_inode *n = r->nodes[i];
+        for (uint32_t k = 0; k < n->n_attrs; k++)
+            if (n->attrs[k].body) collect(c, n->attrs[k].body, v, named, depth, out);
+        for (uint32_t k = 0; k < n->n_in; k++) {
+            if (n->in[k] != v || !n->live || is_op(n, "Shape") || is_op(n, "CastLike")) continue;
+            if (is_op(n, "Identity") && n->out[0] != ZX_NONE && depth < 8) {
+                const char *name = c->vals[n->out[0]].name;
+                collect(c, c->main, n->out[0], known_name(name) ? name : named, depth + 1, out);
+                continue;
+            }
+            use u = {.n = n, .slot = k, .module = zx_inode_module(c, n)};
+            const char *leaf = leaf_of(n, k);
+            if (named) {
+                u.target = named;
+                const char *last = last_part(named);
+                u.module = last > named
+                               ? zx_arena_strn(&c->tmp, named, (size_t)(last - named) - 1)
+                               : "";
+            } else if (leaf && u.module[0]) {
+                const char *said = missing_in(c, u.module, leaf);
+                u.target = said ? said : zx_arena_printf(&c->tmp, "%s.%s", u.module, leaf);
+            }
+            ZX_GROW(&c->tmp, out->at, out->n, out->cap);
+            out->at[out->n++] = u;
+        }
+    }
+}
+
+static void add_alias(zx_imp *c, zx_iparam *p, const char *name)
+{
+    if (strcmp(p->name, name) == 0) return;
+    for (uint32_t i = 0; i < p->n_aliases; i++)
+        if (strcmp(p->aliases[i], name) == 0) return;
+    ZX_GROW(&c->tmp, p->aliases, p->n_aliases, p->cap_aliases);
+    p->aliases[p->n_aliases++] = name;
+    for (uint32_t i = 0; i < c->n_signature; i++)
+        if (strcmp(c->signature[i], name) == 0 && i < p->order) p->order = i;
+}
+
+// A parameter has the place of its first-named owner, and is known by all their names.
+static void find_aliases(zx_imp *c, uint32_t i, const uses *u)
+{
+    for (uint32_t k = 0; k < u->n; k++) {
+        zx_iparam *p = &c->params[i];
+        const use *x = &u->at[k];
+        const Onnx__TensorProto *t = c->vals[p->ival].init;
+        if (x->target && known_name(x->target) && x->n->in[x->slot] != p->ival) {
+            add_alias(c, p, x->target); // the output of an Identity
+        } else if (t && x->module[0]) {
+            const char *said = missing_in(c, x->module, last_part(p->name));
+            if (said) add_alias(c, p, said);
+        }
+    }
+}
+
+// True if the uses look like an exporter's merge: norms and biases of several modules.
+static bool is_merged(const zx_imp *c, const zx_iparam *p, const uses *u)
+{
+    if (p->init.kind != ZX_INIT_DATA || p->type.shape.rank != 1 || p->type.shape.dim[0] < 2)
+        return false;
+    if (!zx_all_equal(p->init.data, p->type.shape.dim[0])) return false;
+    bool several = false;
+    for (uint32_t i = 0; i < u->n; i++) {
+        if (u->at[i].target == NULL || leaf_of(u->at[i].n, u->at[i].slot) == NULL) return false;
+        several = several || strcmp(u->at[i].module, u->at[0].module) != 0;
+    }
+    (void)c;
+    return several;
+}
+
+static void split(zx_imp *c, uint32_t i, const uses *u)
+{
+    const uint32_t whole = c->params[i].ival;
+    const char *first = c->params[i].name; // the name of what stays in place
+    bool own = false;
+    for (uint32_t k = 0; k < u->n; k++) own = own || strcmp(u->at[k].target, first) == 0;
+    if (!own && u->n > 0) { // named after no module, or after one that doesn't read it
+        first = u->at[0].target;
+        c->params[i].name = first;
+    }
+    uint32_t made = 1;
+    for (uint32_t k = 0; k < u->n; k++) {
+        const use *x = &u->at[k];
+        uint32_t to = whole;
+        if (strcmp(x->target, first) != 0) {
+            to = ZX_NONE;
+            for (uint32_t j = 0; j < c->n_params; j++)
+                if (c->params[j].init.data == c->params[i].init.data &&
+                    strcmp(c->params[j].name, x->target) == 0)
+                    to = c->params[j].ival;
+        }
+        if (to == ZX_NONE) {
+            to = zx_ival_add(c, x->target, ZX_I_INIT);
+            c->vals[to].init = c->vals[whole].init;
+            c->vals[to].cls = ZX_I_PARAM;
+            c->vals[to].entry = c->n_params;
+            zx_iparam p = c->params[i];
+            p.ival = to;
+            p.name = x->target;
+            p.why = "split from equal values that the exporter merged";
+            p.n_aliases = p.cap_aliases = 0;
+            p.aliases = NULL;
+            p.order = c->params[i].order;
+            for (uint32_t j = 0; j < c->n_signature; j++)
+                if (strcmp(c->signature[j], p.name) == 0) p.order = j;
+            ZX_GROW(&c->tmp, c->params, c->n_params, c->cap_params);
+            c->params[c->n_params++] = p;
+            made++;
+        }
+        const uint32_t from = x->n->in[x->slot];
+        if (from == to) continue;
+        c->vals[from].uses--;
+        c->vals[to].uses++;
+        x->n->in[x->slot] = to;
+    }
+    zx_note(c->notes, c->mem,
+            "'%s' stood in %u places with equal values, merged by the exporter: trained as %u separate "
+            "parameters, each named after its module (--keep-ties keeps it one)",
+            zx_text_safe(c->mem, c->vals[whole].name), u->n, made);
+}
+
+// ---- traps: what can't be undone but should be known ---------------------------------------------------
+
+static float at(const zx_iparam *p, int64_t i)
+{
+    float f;
+    memcpy(&f, (const char *)p->init.data + i * 4, 4);
+    return f;
+}
+
+static bool is_transposed(const zx_iparam *a, const zx_iparam *b)
+{
+    const int64_t n = a->type.shape.dim[0], m = a->type.shape.dim[1];
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < m; k++)
+            if (at(a, i * m + k) != at(b, k * n + i)) return false;
+    return true;
+}
+
+static void note_untied(zx_imp *c)
+{
+    for (uint32_t i = 0; i < c->n_params; i++) {
+        const zx_iparam *a = &c->params[i];
+        if (a->init.kind != ZX_INIT_DATA || a->type.shape.rank != 2) continue;
+        const int64_t count = zx_shape_count(&a->type.shape);
+        if (count < 2 || zx_all_equal(a->init.data, count)) continue;
+        for (uint32_t k = i + 1; k < c->n_params; k++) {
+            const zx_iparam *b = &c->params[k];
+            if (b->init.kind != ZX_INIT_DATA || b->type.shape.rank != 2 ||
+                b->init.data == a->init.data || at(a, 0) != at(b, 0) ||
+                at(a, count - 1) != at(b, zx_shape_count(&b->type.shape) - 1))
+                continue;
+            const bool same = zx_shape_equal(&a->type.shape, &b->type.shape) &&
+                              memcmp(a->init.data, b->init.data, (size_t)count * 4) == 0;
+            const bool turned = a->type.shape.dim[0] == b->type.shape.dim[1] &&
+                                a->type.shape.dim[1] == b->type.shape.dim[0] && is_transposed(a, b);
+            if (same || turned)
+                zx_note(c->notes, c->mem,
+                        "'%s' and '%s' hold the same values%s: if the model ties them, the exporter has "
+                        "untied them (re-export with optimize=False)",
+                        zx_text_safe(c->mem, a->name), zx_text_safe(c->mem, b->name),
+                        same ? "" : ", transposed");
+        }
+    }
+}
+
+static bool accounted_for(const zx_imp *c, const char *name)
+{
+    for (uint32_t i = 0; i < c->n_params; i++) {
+        const zx_iparam *p = &c->params[i];
+        if (strcmp(p->name, name) == 0) return true;
+        for (uint32_t k = 0; k < p->n_aliases; k++)
+            if (strcmp(p->aliases[k], name) == 0) return true;
+        // "the exporter folded it from 'NAME'"
+        const char *quoted = strchr(p->why, '\'');
+        const size_t n = strlen(name);
+        if (quoted && strncmp(quoted + 1, name, n) == 0 && quoted[1 + n] == '\'') return true;
+    }
+    return false;
+}
+
+static void note_vanished(zx_imp *c)
+{
+    for (uint32_t i = 0; i < c->n_signature; i++)
+        if (!accounted_for(c, c->signature[i]))
+            zx_note(c->notes, c->mem,
+                    "the exporter's signature names a parameter '%s' that isn't in the file: folded away "
+                    "or merged, it won't be trained (re-export with optimize=False)",
+                    zx_text_safe(c->mem, c->signature[i]));
+    for (uint32_t i = 0; i < c->n_params; i++)
+        if (strstr(c->params[i].why, "folded it from"))
+            zx_note(c->notes, c->mem, "'%s' is trained as the exporter left it: %s (re-export with "
+                    "optimize=False keeps its name and layout)",
+                    zx_text_safe(c->mem, c->params[i].name), c->params[i].why);
+}
+
+// ---- -------------------------------------------------------------------------------------------------------
+
+static int by_order(const void *a, const void *b)
+{
+    const zx_iparam *x = a, *y = b;
+    if (x->order != y->order) return x->order < y->order ? -1 : 1;
+    return x->ival < y->ival ? -1 : x->ival > y->ival;
+}
+
+void zx_import_ties(zx_imp *c)
+{
+    const uint32_t n = c->n_params;
+    for (uint32_t i = 0; i < n; i++) {
+        uses u = {0};
+        collect(c, c->main, c->params[i].ival, NULL, 0, &u);
+        if (is_merged(c, &c->params[i], &u)) {
+            if (!c->options->keep_ties) {
+                split(c, i, &u);
+                continue;
+            }
+            zx_note(c->notes, c->mem, "'%s' stands in %u places with equal values, perhaps merged by the "
+                    "exporter: kept one, as asked", zx_text_safe(c->mem, c->params[i].name), u.n);
+        }
+        find_aliases(c, i, &u);
+    }
+    if (c->n_params > 0) qsort(c->params, c->n_params, sizeof *c->params, by_order);
+    for (uint32_t i = 0; i < c->n_params; i++) c->vals[c->params[i].ival].entry = i;
+    note_untied(c);
+    note_vanished(c);
+}
