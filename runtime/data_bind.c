@@ -119,8 +119,8 @@ static zx_status check_fit(zx_data *d, zx_data_input *in, zx_err *err)
         if (s->kind == ZX_SOURCE_CONST && is_integer(in->type.dtype)) {
             double whole;
             if (modf(s->value, &whole) != 0 || fabs(whole) > 9e18 ||
-                !zx_values_fit((const unsigned char *)&(int64_t){(int64_t)whole}, ZX_I64, 1,
-                               in->type.dtype, &(uint64_t){0}))
+                !zx_data_values_fit((const unsigned char *)&(int64_t){(int64_t)whole}, ZX_I64, 1,
+                                    in->type.dtype, &(uint64_t){0}))
                 return ZX_FAIL(err, ZX_E_DATA, "input '%s' is %s: const:%g doesn't fit", name,
                                zx_dtypes[in->type.dtype].word, s->value);
         }
@@ -133,7 +133,7 @@ static zx_status check_fit(zx_data *d, zx_data_input *in, zx_err *err)
     bool fits = tokens || (s->npy.type.shape.rank == shape->rank && shape->rank > 0);
     for (uint32_t i = 1; !tokens && fits && i < shape->rank; i++)
         fits = s->npy.type.shape.dim[i] == shape->dim[i];
-    fits = fits && (zx_dtype_fits(s->dtype, in->type.dtype) ||
+    fits = fits && (zx_data_type_fits(s->dtype, in->type.dtype) ||
                     (is_integer(s->dtype) && is_integer(in->type.dtype)));
     if (!fits)
         return ZX_FAIL(err, ZX_E_DATA, "input '%s' is %s; %s holds %s (samples along axis 0)", name,
@@ -144,11 +144,11 @@ static zx_status check_fit(zx_data *d, zx_data_input *in, zx_err *err)
                        type_text(&in->type, d->mem), (unsigned long long)d->micro);
     uint64_t at = 0;
     const uint64_t n = tokens ? s->n_tokens : (uint64_t)zx_shape_count(&s->npy.type.shape);
-    if (!zx_values_fit(s->data, s->dtype, n, in->type.dtype, &at))
+    if (!zx_data_values_fit(s->data, s->dtype, n, in->type.dtype, &at))
         return ZX_FAIL(err, ZX_E_DATA,
                        "input '%s' is %s; element %llu of %s is %lld, which doesn't fit", name,
                        zx_dtypes[in->type.dtype].word, (unsigned long long)at, s->path,
-                       (long long)zx_load_int(s->data, s->dtype, at));
+                       (long long)zx_data_load(s->data, s->dtype, at));
     return ZX_OK;
 }
 
@@ -371,7 +371,7 @@ static void fill(const void *self, uint32_t input, uint64_t micro, void *to)
     const uint32_t width = zx_dtype_bytes(in->type.dtype);
     if (is_generated(in) && s->kind != ZX_SOURCE_SYNTHETIC) {
         for (uint64_t k = 0; k < in->rows * in->n_each; k++)
-            zx_store(to, in->type.dtype, k, generated(from, &in->type, 0, k));
+            zx_data_store(to, in->type.dtype, k, generated(from, &in->type, 0, k));
         return;
     }
     for (uint64_t j = 0; j < in->rows; j++) {
@@ -379,12 +379,12 @@ static void fill(const void *self, uint32_t input, uint64_t micro, void *to)
         unsigned char *row = (unsigned char *)to + j * in->n_each * width;
         if (s->kind == ZX_SOURCE_SYNTHETIC) {
             for (uint64_t k = 0; k < in->n_each; k++)
-                zx_store(row, in->type.dtype, k, generated(from, &in->type, sample, k));
+                zx_data_store(row, in->type.dtype, k, generated(from, &in->type, sample, k));
             continue;
         }
         const uint64_t first = sample * in->n_each + (s->next ? 1 : 0);
-        zx_convert(row, in->type.dtype, s->data + first * zx_dtype_bytes(s->dtype), s->dtype,
-                   in->n_each);
+        zx_data_convert(row, in->type.dtype, s->data + first * zx_dtype_bytes(s->dtype), s->dtype,
+                        in->n_each);
     }
 }
 

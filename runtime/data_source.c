@@ -160,7 +160,7 @@ static bool is_integer(zx_dtype t)
     return zx_dtypes[t].kind == ZX_KIND_INT || zx_dtypes[t].kind == ZX_KIND_UINT;
 }
 
-bool zx_dtype_fits(zx_dtype from, zx_dtype to)
+bool zx_data_type_fits(zx_dtype from, zx_dtype to)
 {
     if (from == to) return true;
     if (from == ZX_F16 && to == ZX_F32) return true;
@@ -170,7 +170,7 @@ bool zx_dtype_fits(zx_dtype from, zx_dtype to)
     return zx_dtypes[from].kind == ZX_KIND_UINT && a < b;
 }
 
-int64_t zx_load_int(const unsigned char *data, zx_dtype from, uint64_t i)
+int64_t zx_data_load(const unsigned char *data, zx_dtype from, uint64_t i)
 {
     const unsigned char *p = data + i * zx_dtype_bytes(from);
 #define LOAD(id, T)                                                                                \
@@ -203,12 +203,13 @@ static int64_t largest(zx_dtype t)
     return bits >= 63 ? INT64_MAX : (int64_t)(UINT64_C(1) << bits) - 1;
 }
 
-bool zx_values_fit(const unsigned char *data, zx_dtype from, uint64_t n, zx_dtype to, uint64_t *at)
+bool zx_data_values_fit(const unsigned char *data, zx_dtype from, uint64_t n, zx_dtype to,
+                        uint64_t *at)
 {
-    if (zx_dtype_fits(from, to)) return true;
+    if (zx_data_type_fits(from, to)) return true;
     const int64_t hi = largest(to), lo = zx_dtypes[to].kind == ZX_KIND_INT ? -hi - 1 : 0;
     for (uint64_t i = 0; i < n; i++) {
-        const int64_t v = zx_load_int(data, from, i);
+        const int64_t v = zx_data_load(data, from, i);
         const bool wrapped = from == ZX_U64 && v < 0;
         if (v >= lo && v <= hi && !wrapped) continue;
         *at = i;
@@ -237,7 +238,8 @@ static void store_int(void *data, zx_dtype t, uint64_t i, int64_t v)
     memcpy(p, &v, zx_dtype_bytes(t)); // little-endian: the low bytes are the narrower integer
 }
 
-void zx_convert(void *to_data, zx_dtype to, const unsigned char *data, zx_dtype from, uint64_t n)
+void zx_data_convert(void *to_data, zx_dtype to, const unsigned char *data, zx_dtype from,
+                     uint64_t n)
 {
     if (from == to) {
         if (n > 0) memcpy(to_data, data, n * zx_dtype_bytes(to));
@@ -251,10 +253,10 @@ void zx_convert(void *to_data, zx_dtype to, const unsigned char *data, zx_dtype 
         }
         return;
     }
-    for (uint64_t i = 0; i < n; i++) store_int(to_data, to, i, zx_load_int(data, from, i));
+    for (uint64_t i = 0; i < n; i++) store_int(to_data, to, i, zx_data_load(data, from, i));
 }
 
-void zx_store(void *data, zx_dtype t, uint64_t i, double v)
+void zx_data_store(void *data, zx_dtype t, uint64_t i, double v)
 {
     if (t == ZX_F32)
         ((float *)data)[i] = (float)v;

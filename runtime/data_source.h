@@ -45,13 +45,15 @@ bool zx_data_source_is_file(const zx_data_source *s);
 
 // ---- elements -----------------------------------------------------------------------------------
 // Whether every value of `from` is one of `to`, by their types alone.
-bool zx_dtype_fits(zx_dtype from, zx_dtype to);
+bool zx_data_type_fits(zx_dtype from, zx_dtype to);
 // Whether the n integers at `data` (any alignment) all fit in `to`; *at: the first that doesn't.
-bool zx_values_fit(const unsigned char *data, zx_dtype from, uint64_t n, zx_dtype to, uint64_t *at);
-int64_t zx_load_int(const unsigned char *data, zx_dtype from, uint64_t i);
+bool zx_data_values_fit(const unsigned char *data, zx_dtype from, uint64_t n, zx_dtype to,
+                        uint64_t *at);
+int64_t zx_data_load(const unsigned char *data, zx_dtype from, uint64_t i);
 // n elements of `from` at any alignment to `to`: the same type, integers to integers, F16 to F32.
-void zx_convert(void *to_data, zx_dtype to, const unsigned char *data, zx_dtype from, uint64_t n);
+void zx_data_convert(void *to_data, zx_dtype to, const unsigned char *data, zx_dtype from,
+                     uint64_t n);
 // v stored as element i of an array of type t.
-void zx_store(void *data, zx_dtype t, uint64_t i, double v);
+void zx_data_store(void *data, zx_dtype t, uint64_t i, double v);
 
 #endif
