@@ -9,20 +9,26 @@
 
 #include <inttypes.h>
 
+typedef struct found { // a draft that was tried
+    zx_knobs knobs;
+    uint64_t bytes;
+    double seconds;
+} found;
+
 typedef struct search {
     const zx_graph *g;
     const zx_plan_options *o;
     zx_draft facts, draft;
     zx_arena *scratch; // what one try needs
     uint64_t held;
-    zx_knobs knobs; // the best so far, and what it does
-    uint64_t bytes;
-    double seconds;
+    found best, smallest;
+    uint64_t floor; // smaller ones aren't looked at any more
 } search;
 
 #define AS_GOOD 1.001 // times this near are the same; then the smaller plan is better
 #define ROOMY 1.05    // without a budget: how much slower than the best is well spent on memory
 #define BISECTIONS 7
+#define SETTLINGS 6
 #define SHRINKS 4 // how often a draft that placement made too big is made again with less
 
 static double seconds_of(search *s)
@@ -33,10 +39,10 @@ static double seconds_of(search *s)
     return p.step_seconds;
 }
 
-static bool better(double seconds, uint64_t bytes, double than_seconds, uint64_t than_bytes)
+static bool better(const found *a, const found *than)
 {
-    if (seconds > than_seconds * AS_GOOD) return false;
-    return seconds * AS_GOOD < than_seconds || bytes < than_bytes;
+    if (a->seconds > than->seconds * AS_GOOD) return false;
+    return a->seconds * AS_GOOD < than->seconds || a->bytes < than->bytes;
 }
 
 // Makes the draft for these knobs within `most` bytes of transient memory. Placement may take more
@@ -59,33 +65,25 @@ static bool try(search *s, zx_knobs k, uint64_t most)
 {
     const zx_mark mark = zx_arena_mark(s->scratch);
     bool best = false;
-    if (draft_within(s, &k, most)) {
-        const double seconds = seconds_of(s);
-        const uint64_t bytes = s->held + s->draft.transient;
-        best = better(seconds, bytes, s->seconds, s->bytes);
-        if (best) {
-            s->knobs = k;
-            s->bytes = bytes;
-            s->seconds = seconds;
-        }
+    if (draft_within(s, &k, most) && s->held + s->draft.transient >= s->floor) {
+        const found x = {k, s->held + s->draft.transient, seconds_of(s)};
+        best = better(&x, &s->best);
+        if (best) s->best = x;
+        if (x.bytes < s->smallest.bytes) s->smallest = x;
     }
     zx_arena_rewind(s->scratch, mark);
     return best;
 }
 
-static void find_least(search *s)
+static void find_smallest(search *s)
 {
-    s->bytes = UINT64_MAX;
+    s->smallest.bytes = UINT64_MAX;
     for (uint32_t order = 0; order < ZX_PLACE_ORDERS; order++) {
         const zx_mark mark = zx_arena_mark(s->scratch);
         const zx_knobs k = {.order = order};
         zx_draft_run(&s->draft, &s->facts, &k);
         const uint64_t bytes = s->held + s->draft.transient;
-        if (bytes < s->bytes) {
-            s->bytes = bytes;
-            s->knobs = k;
-            s->seconds = seconds_of(s);
-        }
+        if (bytes < s->smallest.bytes) s->smallest = (found){k, bytes, seconds_of(s)};
         zx_arena_rewind(s->scratch, mark);
     }
 }
@@ -96,14 +94,17 @@ static uint64_t good_launch(const zx_plan_options *o)
     return (uint64_t)(4 * o->machine.launch_seconds * o->machine.wire);
 }
 
-static void turn_knobs(search *s, uint64_t most)
+// The best that fits, starting from the smallest.
+static void turn_knobs(search *s, uint64_t budget)
 {
+    const uint64_t most = budget - s->held;
+    s->best = s->smallest;
     const uint64_t launch = good_launch(s->o);
     const double eager[] = {1.5, 4, 1e6};
     const double residency[] = {1, 0.5, 0};
     const uint64_t bytes[] = {launch, 0, 8 * launch};
     const bool overlap = !s->o->no_overlap;
-    const uint32_t order = s->knobs.order;
+    const uint32_t order = s->smallest.knobs.order;
     zx_knobs k = {.residency = 1, .order = order};
     if (overlap) {
         k.eager = eager[0];
@@ -127,29 +128,38 @@ static void turn_knobs(search *s, uint64_t most)
     }
 }
 
+// Turning the knobs for the smallest plan's budget may find a smaller one, and so on. What is left
+// in the end is the least budget that is granted, and a plan that takes all of it.
+static void settle_least(search *s)
+{
+    for (int i = 0; i < SETTLINGS; i++) {
+        const uint64_t before = s->smallest.bytes;
+        turn_knobs(s, before);
+        if (s->smallest.bytes == before) return;
+    }
+    s->floor = s->smallest.bytes;
+    turn_knobs(s, s->smallest.bytes);
+}
+
 // Without a budget: the least memory that is hardly slower than the best.
 static void save_memory(search *s)
 {
-    const double most_seconds = s->seconds * ROOMY;
-    uint64_t lo = 0, hi = s->bytes - s->held;
-    const zx_knobs best = s->knobs;
+    const double most_seconds = s->best.seconds * ROOMY;
+    uint64_t lo = 0, hi = s->best.bytes - s->held;
+    const zx_knobs knobs = s->best.knobs;
     for (int i = 0; i < BISECTIONS && lo < hi; i++) {
         const uint64_t mid = lo + (hi - lo) / 2;
         const zx_mark mark = zx_arena_mark(s->scratch);
-        zx_knobs k = best;
+        zx_knobs k = knobs;
         bool good = draft_within(s, &k, mid);
         if (good) {
-            const double seconds = seconds_of(s);
-            good = seconds <= most_seconds;
-            if (good) {
-                s->knobs = k;
-                s->bytes = s->held + s->draft.transient;
-                s->seconds = seconds;
-            }
+            const found x = {k, s->held + s->draft.transient, seconds_of(s)};
+            good = x.seconds <= most_seconds;
+            if (good) s->best = x;
         }
         zx_arena_rewind(s->scratch, mark);
         if (good)
-            hi = s->bytes - s->held;
+            hi = s->best.bytes - s->held;
         else
             lo = mid + 1;
     }
@@ -220,16 +230,17 @@ zx_status zx_plan_make(const zx_graph *train, const zx_plan_options *o, zx_arena
     if (st != ZX_OK) goto done;
     s.draft.mem = &scratch;
     s.held = zx_held_bytes(&trace, o);
-    find_least(&s);
-    const uint64_t least = s.bytes, budget = o->least ? least : o->budget;
-    if (budget < least) {
-        st = refuse(&s, least, err);
+    find_smallest(&s);
+    if (o->least || o->budget < s.smallest.bytes) settle_least(&s);
+    const uint64_t budget = o->least ? s.smallest.bytes : o->budget;
+    if (budget < s.smallest.bytes) {
+        st = refuse(&s, s.smallest.bytes, err);
         goto done;
     }
-    turn_knobs(&s, budget - s.held);
+    if (!o->least) turn_knobs(&s, budget);
     if (o->roomy && !o->least) save_memory(&s);
 
-    zx_draft_run(&s.draft, &s.facts, &s.knobs);
+    zx_draft_run(&s.draft, &s.facts, &s.best.knobs);
     zx_emit(&s.draft, mem, out);
     out->budget = budget;
     ZX_ASSERT(out->arena_bytes <= budget);

@@ -11,7 +11,8 @@ static inline zx_type f32(uint32_t rank, int64_t a, int64_t b)
     return (zx_type){ZX_F32, {rank, {a, b}}};
 }
 
-static inline uint32_t add_param(zx_builder *b, const char *name, uint32_t rank, int64_t x, int64_t y)
+static inline uint32_t add_param(zx_builder *b, const char *name, uint32_t rank, int64_t x,
+                                 int64_t y)
 {
     const zx_type type = f32(rank, x, y);
     const zx_param p = {.name = name};
@@ -39,7 +40,8 @@ static inline uint32_t mean_of(zx_builder *b, uint32_t x)
 }
 
 // x [rows, width] through `layers` of Gelu(x W + b), then the mean of squares.
-static inline void make_mlp(zx_arena *mem, uint32_t layers, int64_t rows, int64_t width, zx_graph *train)
+static inline void make_mlp(zx_arena *mem, uint32_t layers, int64_t rows, int64_t width,
+                            zx_graph *train)
 {
     zx_builder b;
     zx_builder_start(&b, mem, "mlp");
