@@ -4,7 +4,8 @@
 // Each stream has a word a rank, which counts the barriers that the rank has come to. A collective
 // is a barrier (all operands are final), copies or sums, a barrier (nobody reads them any more). A
 // rank has one wire, taken after the first barrier only: who holds it needs nobody else, so the
-// order in which streams take it can't lock ranks up. SPDX-License-Identifier: Apache-2.0
+// order in which streams take it can't lock ranks up.
+// SPDX-License-Identifier: Apache-2.0
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,8 @@
 //
 // Each stream runs its instructions in plan order on a thread of its own (compute: the caller's)
 // and is held back by events alone. An event is a word that holds the number of the last run in
-// which it happened, so nothing has to be cleared between runs. SPDX-License-Identifier: Apache-2.0
+// which it happened, so nothing has to be cleared between runs.
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/exec.h"
 
 #include <math.h>

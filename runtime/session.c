@@ -5,10 +5,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/eval.h"
 #include "runtime/exec.h"
+#include "runtime/memory.h"
 
 #define SPINS 2000 // looks before a sleep where every thread has a core: about 20 us
 
@@ -95,8 +95,7 @@ zx_status zx_session_open(const zx_graph *train, const zx_plan *plan, const zx_s
     s->ranks = zx_world_size(o->world);
     s->transport = &zx_comm_shm;
     // A rank has `threads` compute threads and two that move bytes.
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    const bool roomy = (uint64_t)s->ranks * (o->threads + 2) <= (uint64_t)(cores > 0 ? cores : 1);
+    const bool roomy = (uint64_t)s->ranks * (o->threads + 2) <= zx_memory_cores();
     s->patience = (zx_patience){.world = o->world, .spins = roomy ? SPINS : 0};
     s->own = (zx_patience){.spins = s->patience.spins};
     const zx_status st = open_parts(s, err);

@@ -1,6 +1,7 @@
 // session_look.c - which node made the first value that isn't finite: the step is run again,
 // without update or commit, and every output is looked at. Collectives run as ever, so ranks stay
-// together. SPDX-License-Identifier: Apache-2.0
+// together.
+// SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <string.h>
 

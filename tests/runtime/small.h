@@ -5,6 +5,7 @@
 #define ZX_TESTS_RUNTIME_SMALL_H
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "graph/autodiff.h"
@@ -111,8 +112,11 @@ typedef struct run_options {
     double clip, lr, wire_delay_seconds;
     bool least, no_overlap, poison, dump;
     bool untrained;      // no step at all
+    uint64_t first;      // micro-batch that the first step begins with
+    uint32_t of;         // the backward's seed is 1 / of; 0: ranks x micros
     uint64_t bad_label;  // this micro-batch has label 99; 0: none
     uint64_t bad_number; // this micro-batch is divided by 0; 0: none
+    void (*feed)(const void *self, uint32_t input, uint64_t micro, void *to); // NULL: small_fill
 } run_options;
 
 typedef struct run_result {
@@ -138,6 +142,8 @@ static const zx_optim small_adamw = {.kind = ZX_OPTIM_ADAM,
                                      .decoupled = true,
                                      .bias_correction = true};
 
+static inline void small_fill(const void *self, uint32_t input, uint64_t micro, void *to);
+
 // A row of options with what it leaves at zero filled in.
 static inline run_options filled(const run_options *o)
 {
@@ -149,6 +155,8 @@ static inline run_options filled(const run_options *o)
     if (f.optim == NULL) f.optim = &small_adamw;
     if (f.lr == 0) f.lr = 0.01;
     if (f.threads == 0) f.threads = 1;
+    if (f.of == 0) f.of = f.ranks * f.micros;
+    if (f.feed == NULL) f.feed = small_fill;
     return f;
 }
 
@@ -214,9 +222,9 @@ static inline int small_steps(zx_session *s, const zx_graph *train, const run_op
 {
     const uint64_t each = (uint64_t)o->ranks * o->micros;
     for (uint32_t k = 0; k < o->steps && !o->untrained; k++) {
-        mine->status[k] = zx_session_step(s, k, k * each, o->lr, &mine->report[k], err);
+        mine->status[k] = zx_session_step(s, k, o->first + k * each, o->lr, &mine->report[k], err);
         if (mine->status[k] == ZX_OK && !mine->report[k].applied && mine->why.n_causes == 0)
-            zx_session_explain_nonfinite(s, k, k * each, &mine->why);
+            zx_session_explain_nonfinite(s, k, o->first + k * each, &mine->why);
         if (k == 0 && o->dump)
             if (small_read(s, train, ZX_READ_GRAD, mine->grad, &mine->n_grads, err) != 0) return 1;
     }
@@ -234,7 +242,7 @@ static inline int small_rank(zx_world *w, void *arg)
     run_result *mine = ZX_NEW(&mem, run_result, 1);
     zx_err *err = &mine->err;
     build_small(&mem, &o->graph, &forward);
-    EXPECT(zx_autodiff(&forward, 1.0 / (o->ranks * o->micros), &mem, &train, err) == ZX_OK);
+    EXPECT(zx_autodiff(&forward, 1.0 / o->of, &mem, &train, err) == ZX_OK);
     const zx_status planned = small_plan(&train, o, &mem, &plan, err);
     if (planned != ZX_OK) fprintf(stderr, "plan: %s\n", err->cause[0]);
     EXPECT(planned == ZX_OK);
@@ -245,7 +253,7 @@ static inline int small_rank(zx_world *w, void *arg)
                                    .seed = 11,
                                    .optim = *o->optim,
                                    .clip = o->clip,
-                                   .feed = {small_fill, o},
+                                   .feed = {o->feed, o},
                                    .wire_delay_seconds = o->wire_delay_seconds,
                                    .poison = o->poison,
                                    .dump_grads = o->dump};
@@ -260,6 +268,15 @@ static inline int small_rank(zx_world *w, void *arg)
     zx_session_close(s);
     zx_arena_free(&mem);
     return bad;
+}
+
+// The same with ranks as processes; `result` lies in memory that they share with the test.
+static inline void run_small_processes(const run_options *o, run_result *result)
+{
+    const run_options f = filled(o);
+    const run_call c = {&f, result};
+    memset(result, 0, sizeof *result);
+    run_processes(f.ranks, small_rank, (void *)(uintptr_t)&c);
 }
 
 static inline void run_small(const run_options *o, run_result *result)

@@ -1,9 +1,13 @@
 // test_session.c - training on ranks that are threads: the same bits whatever the stage and the
 // plan, the same numbers whatever the ranks, and what happens when a value or a label is bad.
 // SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+#include <sys/mman.h>
+#include <time.h>
+
 #include "tests/runtime/small.h"
 
-static run_result got, want; // 20 KiB each: too much for some stacks
+static run_result got, want; // too much for some stacks
 
 static const zx_optim sgd = {.kind = ZX_OPTIM_SGD};
 static const zx_optim momentum = {.kind = ZX_OPTIM_SGD, .momentum = 0.9, .nesterov = true};
@@ -93,6 +97,102 @@ static void same_bits(void **state)
     run_small(&c->second, &got);
     expect_trained(&c->second, &got);
     expect_same_bits(&got, &want, filled(&c->first).steps);
+}
+
+// ---- processes
+// -------------------------------------------------------------------------------------
+
+// First of all, while this process hasn't started any OpenMP thread.
+static void processes_as_threads(void **state)
+{
+    (void)state;
+    static const run_options rows[] = {
+        {.ranks = 2, .micros = 2, .dump = true, .graph = {.dropout = 0.2, .buffer = true}},
+        {.ranks = 3, .micros = 2, .stage = STAGE_1, .dump = true},
+        {.ranks = 4, .stage = STAGE_0, .clip = 0.1, .graph = {.buffer = true}},
+    };
+    run_result *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(shared != MAP_FAILED);
+    for (size_t i = 0; i < ZX_COUNT(rows); i++) {
+        run_small_processes(&rows[i], shared);
+        expect_trained(&rows[i], shared);
+        run_small(&rows[i], &got);
+        expect_same_bits(shared, &got, 3);
+    }
+    munmap(shared, sizeof *shared);
+}
+
+static void dies_in_the_feed(const void *self, uint32_t input, uint64_t micro, void *to)
+{
+    if (micro == 7) raise(SIGKILL); // 2 ranks x 2: rank 1's, in the second step
+    small_fill(self, input, micro, to);
+}
+
+static int loses_a_peer(zx_world *w, void *arg)
+{
+    run_options o = *(const run_options *)arg;
+    run_result *r = calloc(1, sizeof *r);
+    const run_call c = {&o, r};
+    o.feed = dies_in_the_feed;
+    EXPECT(small_rank(w, (void *)(uintptr_t)&c) != 0); // can't read the weights any more
+    EXPECT(r->status[0] == ZX_OK && r->status[1] == ZX_E_COMM && r->status[2] == ZX_E_COMM);
+    EXPECT(strcmp(r->err.cause[0], "rank 1 died (connection closed)") == 0);
+    free(r);
+    return 0;
+}
+
+static void a_rank_dies_in_a_step(void **state)
+{
+    (void)state;
+    for (uint32_t stage = STAGE_0; stage <= STAGE_3; stage++) {
+        const run_options row = {.ranks = 2, .micros = 2, .stage = stage}, o = filled(&row);
+        char name[64];
+        pid_t pid[2];
+        struct timespec from, until;
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        socket_name(name);
+        for (uint32_t r = 0; r < 2; r++)
+            pid[r] = start_process(name, r, 2, loses_a_peer, (void *)(uintptr_t)&o);
+        for (uint32_t r = 0; r < 2; r++) {
+            int status = -1;
+            waitpid(pid[r], &status, 0);
+            assert_int_equal(status, r == 1 ? SIGKILL : 0);
+        }
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        assert_true(until.tv_sec - from.tv_sec <= 2);
+    }
+}
+
+// ---- the order of sums
+// -------------------------------------------------------------------------------
+
+// One micro-batch's gradient with the seed of a step of `of` of them.
+static void gradient_of(uint64_t micro, uint32_t of, float *g)
+{
+    static run_result one;
+    const run_options o = {.steps = 1, .first = micro, .of = of, .dump = true};
+    run_small(&o, &one);
+    memcpy(g, one.grad, sizeof one.grad);
+}
+
+// Over ranks in rank order, then onto the accumulator in micro-batch order: exactly.
+static void sums_are_in_rank_order(void **state)
+{
+    (void)state;
+    enum { RANKS = 3, MICROS = 2 };
+    static float g[RANKS * MICROS][MOST_WEIGHTS];
+    const run_options o = {.ranks = RANKS, .micros = MICROS, .steps = 1, .dump = true};
+    for (uint32_t m = 0; m < RANKS * MICROS; m++) gradient_of(m, RANKS * MICROS, g[m]);
+    run_small(&o, &got);
+    uint32_t order_matters = 0;
+    for (uint32_t i = 0; i < got.n_grads; i++) {
+        const float first = (g[0][i] + g[1][i]) + g[2][i], second = (g[3][i] + g[4][i]) + g[5][i];
+        const float due = first + second, other = ((g[2][i] + g[1][i]) + g[0][i]) + second;
+        assert_memory_equal(&got.grad[i], &due, sizeof due);
+        order_matters += other != due;
+    }
+    assert_true(order_matters > 0);
 }
 
 // ---- other ranks: the same training
@@ -256,12 +356,15 @@ static void a_number_that_is_not_finite(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(same_cases) + ZX_COUNT(ranks_cases) + 8];
+    struct CMUnitTest tests[ZX_COUNT(same_cases) + ZX_COUNT(ranks_cases) + 10];
     size_t n = 0;
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(processes_as_threads);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_rank_dies_in_a_step);
     for (size_t i = 0; i < ZX_COUNT(same_cases); i++)
         tests[n++] = zx_case(same_cases[i].name, same_bits, &same_cases[i]);
     for (size_t i = 0; i < ZX_COUNT(ranks_cases); i++)
         tests[n++] = zx_case(ranks_cases[i].name, same_training, &ranks_cases[i]);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(sums_are_in_rank_order);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(not_clipped);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(clipped);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(clipping_that_is_wide_enough);
