@@ -177,8 +177,8 @@ static void update_unit(zx_session *s, const zx_unit *u)
     if (o->kind == ZX_OPTIM_ADAM) {
         const zx_adam_args a = {
             .lr = (float)s->lr,
-            .beta1 = (float)o->beta1,
-            .beta2 = (float)o->beta2,
+            .beta1 = o->beta1,
+            .beta2 = o->beta2,
             .eps = (float)o->eps,
             .weight_decay = (float)o->weight_decay,
             .correction1 = o->bias_correction ? (float)(1 - pow(o->beta1, t)) : 1,
