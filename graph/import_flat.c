@@ -450,7 +450,7 @@ static void order(zx_imp *c, zx_iregion *r)
 
 static const Onnx__ValueInfoProto *better(const Onnx__ValueInfoProto *a, const Onnx__ValueInfoProto *b)
 {
-    return a == NULL || (a->n_metadata_props == 0 && b->n_metadata_props > 0) ? b : a;
+    return a == NULL || (b && a->n_metadata_props == 0 && b->n_metadata_props > 0) ? b : a;
 }
 
 static zx_iregion *flatten_graph(flat *f, const scope *outer, const Onnx__GraphProto *g)
