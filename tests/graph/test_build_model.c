@@ -197,8 +197,11 @@ static void test_import(void **state)
     zx_notes notes = {0};
     build(c, &bytes, &f, &mem);
     const zx_bind dims[] = {{"sequence", 16}};
-    const zx_import_options o = {
-        .eval = &zx_cpu_eval, .micro_batch = 2, .n_dims = 1, .dims = dims, .seed = 3};
+    const zx_import_options o = {.eval = &zx_cpu_eval,
+                                 .micro_batch = 2,
+                                 .n_dims = c->o.sequence == ZX_NEW_SYMBOLIC,
+                                 .dims = dims,
+                                 .seed = 3};
     assert_zx_ok(zx_import(&f, &o, &mem, &g, &notes, &err), &err);
     int64_t elements = 0;
     const zx_param *found = NULL;
@@ -216,8 +219,8 @@ static void test_import(void **state)
     assert_int_equal(g.values[g.loss].type.shape.rank, 0);
     // Masks and rotary tables are constants: nothing that makes them is left.
     for (uint32_t i = 0; i < g.n_nodes; i++)
-        assert_true(g.nodes[i].op != ZX_COS && g.nodes[i].op != ZX_GREATER_EQUAL &&
-                    g.nodes[i].op != ZX_WHERE);
+        assert_true(g.nodes[i].op != ZX_OP_COS && g.nodes[i].op != ZX_OP_GREATER_EQUAL &&
+                    g.nodes[i].op != ZX_OP_WHERE);
     zx_onnx_close(&f);
     zx_arena_free(&mem);
     zx_text_free(&bytes);
