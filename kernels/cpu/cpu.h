@@ -17,7 +17,8 @@ const zx_kernel *zx_cpu_kernel(uint32_t op);
 // ---- optimizers: one shard, elementwise, so the same bits for any cut
 // -----------------------------
 typedef struct zx_adam_args {
-    float lr, beta1, beta2, eps, weight_decay;
+    double beta1, beta2; // double: 1 - 0.999 is off by 5e-5 of itself once 0.999 is a float
+    float lr, eps, weight_decay;
     float correction1, correction2; // 1 - beta^t, or 1 without bias correction
     bool decoupled;                 // AdamW; false: L2 added to the gradient
     float grad_scale;               // the clip factor: the gradient is read as g * grad_scale

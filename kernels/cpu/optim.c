@@ -16,7 +16,8 @@ typedef struct step {
 ZX_CLONES static void adam_loop(float *restrict p, const float *restrict g, float *restrict m,
                                 float *restrict v, int64_t n, const zx_adam_args *a)
 {
-    const float b1 = a->beta1, b2 = a->beta2, r1 = 1.0f - b1, r2 = 1.0f - b2;
+    const float b1 = (float)a->beta1, b2 = (float)a->beta2;
+    const float r1 = (float)(1 - a->beta1), r2 = (float)(1 - a->beta2);
     const float wd = a->decoupled ? a->weight_decay : 0.0f;
     const float l2 = a->decoupled ? 0.0f : a->weight_decay;
     const float lr = a->lr, eps = a->eps, scale = a->grad_scale;
