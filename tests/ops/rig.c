@@ -71,10 +71,11 @@ static uint16_t to_half(double x) // x is one exactly
     return 0x7E00;
 }
 
+// clang-format off
 #define INTEGERS(X)                                                                                \
-    X(I8, int8_t)                                                                                  \
-    X(I16, int16_t) X(I32, int32_t) X(I64, int64_t) X(U8, uint8_t) X(U16, uint16_t)                \
-        X(U32, uint32_t) X(U64, uint64_t) X(BOOL, uint8_t)
+    X(I8, int8_t) X(I16, int16_t) X(I32, int32_t) X(I64, int64_t) X(U8, uint8_t)                   \
+    X(U16, uint16_t) X(U32, uint32_t) X(U64, uint64_t) X(BOOL, uint8_t)
+// clang-format on
 
 double rig_get(const zx_view *v, int64_t i)
 {
