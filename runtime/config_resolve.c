@@ -158,16 +158,21 @@ zx_status zx_config_optim(zx_config *c, zx_optim *optim, double *clip, zx_err *e
     }
     // "Adam" is AdamW unless adam_w_mode says otherwise; "AdamW" always is (CONFIG 2.6).
     const bool decoupled = kind == ADAMW || (kind == ADAM && param(c, "adam_w_mode")->b);
-    double decay = param(c, "weight_decay")->r;
-    if (param(c, "torch_adam")->b && decoupled && param(c, "weight_decay")->from == ZX_FROM_DEFAULT)
-        decay = 0.01;
+    zx_config_value *decay = (zx_config_value *)(uintptr_t)param(c, "weight_decay");
+    if (param(c, "torch_adam")->b && decoupled && decay->from == ZX_FROM_DEFAULT) {
+        decay->r = 0.01;
+        decay->from = ZX_FROM_OTHERS;
+    }
+    for (size_t i = 0; i < ZX_COUNT(params); i++) // what doesn't apply isn't shown either
+        if ((params[i].of & kind) == 0)
+            ((zx_config_value *)(uintptr_t)param(c, params[i].key))->has = false;
     *optim = (zx_optim){
         .kind = kind == SGD ? ZX_OPTIM_SGD : ZX_OPTIM_ADAM,
         .lr = param(c, "lr")->r,
         .beta1 = param(c, "betas")->reals[0],
         .beta2 = param(c, "betas")->reals[1],
         .eps = param(c, "eps")->r,
-        .weight_decay = decay,
+        .weight_decay = decay->r,
         .decoupled = decoupled,
         .bias_correction = param(c, "bias_correction")->b,
         .momentum = param(c, "momentum")->r,
