@@ -113,7 +113,7 @@ static zx_status find_family(const char *name, const struct family **out, zx_err
         if (strcmp(name, names[i]) == 0) return ZX_OK;
     }
     const char *near = zx_text_nearest(name, names, ZX_COUNT(names));
-    zx_err_hint(err, "%s", near ? near : "gpt2, llama or mlp; zerox new --list shows them");
+    zx_err_hint(err, near ? "zerox new %s" : "zerox new --list shows the families", near);
     return ZX_FAIL(err, ZX_E_USAGE, "there is no family '%.100s'", name);
 }
 
@@ -218,7 +218,8 @@ zx_status zx_new_set(zx_new_options *o, const char *name, int64_t value, zx_err 
         return ZX_OK;
     }
     const char *near = zx_text_nearest(name, names, ZX_COUNT(names));
-    zx_err_hint(err, "%s", near ? near : "zerox new --list shows the names of sizes");
+    zx_err_hint(err, near ? "%s=%" PRId64 : "zerox new --list shows the names of sizes", near,
+                value);
     return ZX_FAIL(err, ZX_E_USAGE, "models have no size called '%.100s'", name);
 }
 

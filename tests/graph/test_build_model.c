@@ -264,7 +264,7 @@ static void test_set(void **state ZX_UNUSED)
     assert_int_equal(o.sequence, ZX_NEW_SYMBOLIC);
     assert_zx_ok(zx_new_set(&o, "batch", 0, &err), &err);
     assert_int_equal(zx_new_set(&o, "widht", 96, &err), ZX_E_USAGE);
-    assert_string_equal(err.hint, "width");
+    assert_string_equal(err.hint, "width=96");
     err = (zx_err){0};
     assert_int_equal(zx_new_set(&o, "layers", 0, &err), ZX_E_USAGE);
     assert_int_equal(zx_new_set(&o, "layers", INT64_MAX, &err), ZX_E_USAGE);
