@@ -398,6 +398,9 @@ static zx_status step_stream(run *r, const uint32_t *order, uint32_t *next, uint
         if (in->c == ZX_NONE) continue;
         r->signalled[in->c] = true;
         memcpy(r->event_known[in->c], known, sizeof c->known[0]);
+        (*next)++;
+        *moved = true;
+        return ZX_OK; // let the others go as far as this lets them
     }
     return ZX_OK;
 }
@@ -421,8 +424,8 @@ static zx_status run_all(run *r, uint32_t *stream_count)
     }
     c->place = place;
     for (bool moved = true; moved;) {
-        moved = false;
-        for (uint32_t s = 0; s < ZX_STREAM_COUNT; s++)
+        moved = false; // transfers run ahead: one that isn't waited for then reads as that
+        for (uint32_t s = ZX_STREAM_COUNT; s-- > 0;)
             ZX_TRY(step_stream(r, order, &next[s], end[s], &moved));
     }
     for (uint32_t s = 0; s < ZX_STREAM_COUNT; s++)
