@@ -398,6 +398,7 @@ static zx_status step_stream(run *r, const uint32_t *order, uint32_t *next, uint
         if (in->c == ZX_NONE) continue;
         r->signalled[in->c] = true;
         memcpy(r->event_known[in->c], known, sizeof c->known[0]);
+        if (in->stream != ZX_S_COMPUTE) continue;
         (*next)++;
         *moved = true;
         return ZX_OK; // let the others go as far as this lets them

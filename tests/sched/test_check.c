@@ -541,7 +541,7 @@ static const struct check_case {
     {"a unit freed too early", SHARDED, freed_too_early, "which holds freed bytes"},
     {"a unit freed twice", SHARDED, freed_twice, "where nothing was gathered"},
     {"a held slot freed", SHARDED, frees_a_held_slot, "which lives across steps"},
-    {"a gather over an activation", SHARDED, gathered_over_an_activation, "writes slot"},
+    {"a gather over an activation", SHARDED, gathered_over_an_activation, "writes"},
     {"in place where the operator may not", SHARDED, in_place_where_it_may_not,
      "over bytes that it reads itself"},
     {"a step that writes a parameter", SHARDED, writes_a_parameter, "to slot 0 (parameter"},
