@@ -53,8 +53,8 @@ typedef struct job {
 #define FLOAT_FUNCTIONS(X, p)                                                                      \
     ARITHMETIC(X, p)                                                                               \
     X(p, DIV, a / b)                                                                               \
-    X(p, MAX, (a > b) | (a != a) ? a : b)                                                          \
-    X(p, MIN, (a < b) | (a != a) ? a : b)
+    X(p, MAX, ((a > b) | (a != a)) ? a : b)                                                        \
+    X(p, MIN, ((a < b) | (a != a)) ? a : b)
 // NaN wins in MAX and MIN: where a is no NaN but b is, a > b is false and b is taken.
 
 #define T float

@@ -162,7 +162,7 @@ void zx_load(zx_dtype t, const void *x, int64_t at, int64_t stride, int64_t n, z
         INTEGERS(X)
 #undef X
     default:
-        ZX_ASSERT(!"a dtype of ours");
+        zx_bug(__FILE__, __LINE__, "a dtype of dtypes.def");
     }
 }
 #undef EACH
@@ -259,7 +259,7 @@ void zx_store(zx_dtype t, void *y, int64_t at, int64_t n, zx_class c, const zx_b
         X(U64, uint64_t)
 #undef X
     default:
-        ZX_ASSERT(!"a dtype of ours");
+        zx_bug(__FILE__, __LINE__, "a dtype of dtypes.def");
     }
 }
 

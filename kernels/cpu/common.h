@@ -24,7 +24,11 @@ enum {
 #define ZX_CLONES
 #endif
 // Iterations are independent (an output may be exactly an input, never shifted against it).
+#if defined(__clang__)
+#define ZX_SIMD // clang takes the pragma for a promise, and warns where it vectorises nothing
+#else
 #define ZX_SIMD _Pragma("omp simd")
+#endif
 
 // Sums are kept in this many lanes, element i in lane i % ZX_LANES, whatever the vector's width.
 #define ZX_LANES 16
@@ -133,8 +137,8 @@ uint64_t zx_columns_work(int64_t rows, int64_t cols, uint32_t n_sums); // bytes 
 const double *zx_columns_run(const zx_columns *c, void *work, int threads);
 
 // ---- checks -------------------------------------------------------------------------------------
-zx_status zx_need_f32(const zx_call *call,
-                      zx_err *err); // all floats of inputs are f32, else E_UNSUPPORTED
+// E_UNSUPPORTED where an input is of a float type other than f32.
+zx_status zx_need_f32(const zx_call *call, zx_err *err);
 
 static inline int64_t zx_count(const zx_view *v)
 {

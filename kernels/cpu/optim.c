@@ -57,12 +57,13 @@ ZX_CLONES static void sgd_momentum_loop(float *restrict p, const float *restrict
                                         float *restrict m, int64_t n, const zx_sgd_args *a)
 {
     const float lr = a->lr, wd = a->weight_decay, scale = a->grad_scale;
-    const float keep = a->first ? 0.0f : a->momentum, mix = a->first ? 1.0f : 1.0f - a->dampening;
+    const float keep = a->momentum, mix = 1.0f - a->dampening;
+    const bool first = a->first;
     const float of_g = a->nesterov ? 1.0f : 0.0f, of_m = a->nesterov ? a->momentum : 1.0f;
     ZX_SIMD for (int64_t i = 0; i < n; i++)
     {
         const float d = g[i] * scale + wd * p[i];
-        const float mi = keep * m[i] + mix * d;
+        const float mi = first ? d : keep * m[i] + mix * d;
         m[i] = mi;
         p[i] = p[i] - lr * (of_g * d + of_m * mi);
     }

@@ -172,7 +172,8 @@ ZX_CLONES static void clip_grad_range(void *ctx, int64_t from, int64_t to)
     const float *dy = j->dy, *x = j->x;
     float *dx = j->dx;
     const float lo = j->lo, hi = j->hi;
-    ZX_SIMD for (int64_t i = from; i < to; i++) dx[i] = (x[i] >= lo) & (x[i] <= hi) ? dy[i] : 0.0f;
+    ZX_SIMD for (int64_t i = from; i < to; i++) dx[i] =
+        ((x[i] >= lo) & (x[i] <= hi)) ? dy[i] : 0.0f;
 }
 
 static zx_status clip_grad(const zx_call *call, zx_err *err)

@@ -62,7 +62,7 @@ static inline float square(float x)
     X(CELU, x > 0.0f ? dy : dy * vm_exp(x / A))                                                    \
     X(LEAKY_RELU, x > 0.0f ? dy : dy * A)                                                          \
     X(THRESHOLDED_RELU, x <= A ? 0.0f : dy)                                                        \
-    X(HARD_SIGMOID, (A * x + B > 0.0f) & (A * x + B < 1.0f) ? dy * A : 0.0f)                       \
+    X(HARD_SIGMOID, ((A * x + B > 0.0f) & (A * x + B < 1.0f)) ? dy *A : 0.0f)                      \
     X(HARD_SWISH, x < -3.0f ? 0.0f : x <= 3.0f ? dy * (x / 3.0f + 0.5f) : dy)                      \
     X(MISH, dy *mish_grad(x))
 
