@@ -25,7 +25,8 @@ class HuggingFace(torch.nn.Module):
 
 def export(model, inputs, path, names=("x", "labels")):
     # optimize=False matters: the default merges equal weights, folds transposes and unties embeddings.
-    torch.onnx.export(model.train(), inputs, dynamo=True, optimize=False, opset_version=20, input_names=list(names),
+    # clone: one tensor given as two inputs would be exported as one of them.
+    torch.onnx.export(model.train(), tuple(x.clone() for x in inputs), dynamo=True, optimize=False, opset_version=20, input_names=list(names),
                       output_names=["loss"]).save(path)
 
 if __name__ == "__main__":
