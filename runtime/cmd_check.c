@@ -113,7 +113,12 @@ static void put_loss(zx_job *job, zx_text *out)
     bool found = false;
     const bool shifts = zx_import_shifts_labels(g, &found);
     zx_text_put(out, "loss: %s\n", zx_text_safe(&job->mem, g->values[g->loss].name));
-    if (found)
+    bool sequence = false; // a classifier's labels have nothing to be shifted along
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        const zx_type *t = &g->values[g->inputs[i]].type;
+        sequence |= t->shape.rank == 2 && !zx_dtype_is_float(t->dtype);
+    }
+    if (found && sequence)
         zx_text_put(
             out, "labels: the graph %s\n",
             shifts

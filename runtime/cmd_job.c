@@ -102,7 +102,8 @@ static zx_status read_config(zx_job *job, zx_err *err)
     const zx_options *o = job->o;
     const char *path = zx_given_text(o, ZX_OPT_CONFIG);
     if (path == NULL)
-        zx_note(&job->notes, &job->mem, "no --config: {\"zero_optimization\": {\"stage\": 3}}");
+        zx_note(&job->notes, &job->mem,
+                "no --config: as if it were {\"zero_optimization\": {\"stage\": 3}}");
     ZX_TRY(zx_config_read(path, zx_given(o, ZX_OPT_ALLOW_UNKNOWN), &job->mem, &job->config,
                           &job->notes, err));
     const uint64_t stage = zx_given_number(o, ZX_OPT_STAGE, 0);

@@ -285,6 +285,13 @@ void zx_config_set_int(zx_config *c, const char *path, int64_t i, zx_config_from
     *value_of(c, path) = (zx_config_value){.from = from, .has = true, .i = i};
 }
 
+void zx_config_set_json(zx_config *c, const char *path, json_t *json, zx_config_from from)
+{
+    if (c->added == NULL) c->added = json_array();
+    *value_of(c, path) = (zx_config_value){.from = from, .has = json != NULL, .json = json};
+    json_array_append_new(c->added, json);
+}
+
 void zx_config_set_text(zx_config *c, const char *path, const char *text, zx_config_from from)
 {
     *value_of(c, path) = (zx_config_value){.from = from, .has = true, .text = text};
@@ -537,5 +544,6 @@ zx_status zx_config_read(const char *path, bool allow_unknown, zx_arena *mem, zx
 void zx_config_close(zx_config *c)
 {
     json_decref(c->root);
+    json_decref(c->added);
     *c = (zx_config){0};
 }

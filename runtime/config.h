@@ -35,9 +35,9 @@ typedef struct zx_config_value {
 } zx_config_value;
 
 typedef struct zx_config {
-    const char *path; // NULL: there is no file
-    const char *dir;  // where the file is, "." without one; data paths are relative to it
-    json_t *root;
+    const char *path;        // NULL: there is no file
+    const char *dir;         // where the file is, "." without one; data paths are relative to it
+    json_t *root, *added;    // added: an array that holds what zx_config_set_json took over
     zx_config_value *values; // by row of config.def
     zx_arena *mem;
 } zx_config;
@@ -55,6 +55,8 @@ void zx_config_close(zx_config *c); // accepts a zeroed or half-read config
 // A key's value, by its path in config.def (one that isn't there is a bug).
 const zx_config_value *zx_config_get(const zx_config *c, const char *path);
 void zx_config_set_int(zx_config *c, const char *path, int64_t i, zx_config_from from);
+// Of an OBJECT; takes `json` over.
+void zx_config_set_json(zx_config *c, const char *path, json_t *json, zx_config_from from);
 void zx_config_set_text(zx_config *c, const char *path, const char *text, zx_config_from from);
 
 // ---- resolved (config_resolve.c) ----------------------------------------------------------------

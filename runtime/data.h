@@ -47,7 +47,8 @@ zx_feed zx_data_feed(const zx_data *d);     // lives as long as d
 int64_t zx_data_tokens(const zx_data *d);
 // "x: x.npy, labels: copy:input_ids" and how samples make steps; without newline at the end.
 void zx_data_describe(const zx_data *d, zx_text *out);
-// {"x": "x.npy", ...} for config.json.
+// {"x": "/data/x.npy", ...}: the sources as zerox.data takes them, files by their full paths, so
+// that they mean the same wherever the config lies.
 void zx_data_json(const zx_data *d, zx_text *out);
 
 // i's place in a permutation of [0, n) that (seed, epoch) chooses; needs no memory.

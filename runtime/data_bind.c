@@ -3,7 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/data.h"
 
+#include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/data_priv.h"
@@ -421,8 +423,15 @@ void zx_data_describe(const zx_data *d, zx_text *out)
                     in->source.kind == ZX_SOURCE_NONE ? "no data" : in->source.text);
     }
     if (d->samples > 0)
-        zx_text_put(out, "; %llu samples, %llu steps an epoch", (unsigned long long)d->samples,
-                    (unsigned long long)d->epoch_steps);
+        zx_text_put(out, "; %llu samples%s, %llu steps an epoch", (unsigned long long)d->samples,
+                    d->shuffle ? " shuffled by the seed" : "", (unsigned long long)d->epoch_steps);
+}
+
+static const char *full_source(const zx_data_source *s, zx_arena *mem)
+{
+    char full[PATH_MAX];
+    if (!zx_data_source_is_file(s) || realpath(s->path, full) == NULL) return s->text;
+    return zx_arena_printf(mem, "%s%s%s", full, s->wide ? ":u32" : "", s->next ? ":+1" : "");
 }
 
 void zx_data_json(const zx_data *d, zx_text *out)
@@ -435,7 +444,7 @@ void zx_data_json(const zx_data *d, zx_text *out)
         zx_text_put(out, "%s", comma);
         zx_text_json(out, in->name);
         zx_text_put(out, ": ");
-        zx_text_json(out, in->source.text);
+        zx_text_json(out, full_source(&in->source, d->mem));
         comma = ", ";
     }
     zx_text_put(out, "}");

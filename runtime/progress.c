@@ -15,10 +15,14 @@ const char *zx_progress_time(double seconds, char buf[ZX_BYTES_TEXT])
         double below, factor;
         const char *unit;
     } rows[] = {{0.9995e-3, 1e6, "us"}, {0.9995, 1e3, "ms"}, {INFINITY, 1, "s"}};
-    size_t i = 0;
+    size_t i = seconds > 0 ? 0 : 1; // nothing is 0 ms
     while (i + 1 < ZX_COUNT(rows) && seconds >= rows[i].below) i++;
     const double x = seconds * rows[i].factor;
-    snprintf(buf, ZX_BYTES_TEXT, "%.*f %s", x >= 99.95 ? 0 : x >= 9.995 ? 1 : 2, x, rows[i].unit);
+    snprintf(buf, ZX_BYTES_TEXT, "%.*f %s",
+             x == 0 || x >= 99.95 ? 0
+             : x >= 9.995         ? 1
+                                  : 2,
+             x, rows[i].unit);
     return buf;
 }
 
@@ -90,10 +94,9 @@ void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out)
 zx_progress_style zx_progress_style_of(int fd)
 {
     zx_progress_style style = {.width = 80};
-    const char *term = getenv("TERM"), *columns = getenv("COLUMNS"), *plain = getenv("NO_COLOR");
+    const char *term = getenv("TERM"), *columns = getenv("COLUMNS");
     struct winsize size;
     style.in_place = isatty(fd) == 1 && (term == NULL || strcmp(term, "dumb") != 0);
-    style.colour = style.in_place && (plain == NULL || plain[0] == '\0');
     const int stated = columns != NULL ? atoi(columns) : 0;
     if (stated >= 20 && stated <= 1000)
         style.width = (uint32_t)stated;

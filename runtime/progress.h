@@ -23,10 +23,9 @@ void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out);
 const char *zx_progress_time(double seconds, char buf[ZX_BYTES_TEXT]);  // "152 ms", "1.52 s"
 const char *zx_progress_clock(double seconds, char buf[ZX_BYTES_TEXT]); // "2:14", "1:02:14"
 
-// How the terminal on `fd` is to be written to.
+// How the terminal on `fd` is to be written to. Nothing is ever coloured, so NO_COLOR holds.
 typedef struct zx_progress_style {
     bool in_place;  // rewrite one line: a terminal that isn't dumb
-    bool colour;    // and NO_COLOR isn't set
     uint32_t width; // columns; 80 where nothing says
 } zx_progress_style;
 zx_progress_style zx_progress_style_of(int fd);
