@@ -1,0 +1,49 @@
+# Makefile - the front door: each target installs what it needs where it may, builds and runs. The
+# build itself is CMake's: `cmake -B build && cmake --build build && ctest --test-dir build` works too.
+# SPDX-License-Identifier: Apache-2.0
+.PHONY: help build test demo check check-quick fuzz bench install clean
+SECONDS_EACH ?= 60
+PREFIX ?= /usr/local
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1 - /p' Makefile
+
+build: ## the program, build/zerox
+	@.ci/install build
+	@.ci/build build zerox
+	@echo "build/zerox is ready"
+
+test: ## builds and runs every test
+	@.ci/install build test
+	@.ci/build build all
+	@.ci/test build
+
+demo: ## trains a small GPT over bytes on 2 ranks under ZeRO stage 3 and shows its plan
+	@.ci/install build
+	@.ci/build build zerox
+	@.ci/demo
+
+check: ## tests under sanitizers and by clang, format, licences, include directions
+	@.ci/install build test check
+	@.ci/check full
+
+check-quick: ## the part of it that CI runs
+	@.ci/install build test check
+	@.ci/check quick
+
+fuzz: ## libFuzzer on every reader of files, SECONDS_EACH=60
+	@.ci/install build check
+	@.ci/fuzz $(SECONDS_EACH)
+
+bench: ## speed of the kernels on this machine
+	@.ci/install build
+	@.ci/build build bench
+	@for program in build/bench.*; do echo "$$program" && "$$program" || exit 1; done
+
+install: ## the program into PREFIX=/usr/local
+	@.ci/install build
+	@.ci/build build zerox
+	@cmake --install build --prefix $(PREFIX)
+
+clean: ## removes what was built
+	rm -rf build build-asan build-tsan build-clang build-fuzz
