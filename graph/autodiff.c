@@ -108,30 +108,116 @@ static zx_status check_loss(const zx_graph *g, const uint8_t *flags, zx_err *err
     return st;
 }
 
-// The backward walk's state: `of[v]` is the sum of the contributions to v's gradient so far.
+// The backward walk's state: `of[v]` is the sum of the contributions to v's gradient so far, and
+// `parts[v]` those that fill only a part of it and wait for the others.
+typedef struct part {
+    uint32_t dx; // what a SliceScatter made
+    struct part *next;
+} part;
+
 typedef struct walk {
     zx_builder *b;
+    zx_arena *scratch;
     const uint8_t *flags;
     uint32_t *of;
+    part **parts;
 } walk;
 
-static void contribute(walk *w, uint32_t value, uint32_t dx)
+static void add(walk *w, uint32_t value, uint32_t dx)
 {
-    if (dx == ZX_NONE) return;
-    ZX_ASSERT(zx_shape_equal(zx_shape_of(w->b, dx), zx_shape_of(w->b, value)));
     uint32_t *sum = &w->of[value];
     *sum = *sum == ZX_NONE ? dx : zx_build1(w->b, ZX_OP_ADD, (zx_attrs){0}, 2, *sum, dx);
 }
 
-static zx_status back(walk *w, const zx_graph *g, uint32_t node, zx_arena *scratch, zx_err *err)
+// The SliceScatter that makes dx, if it fills one run of one axis: which axis, and from where.
+static const zx_node *find_run(const zx_builder *b, uint32_t dx, uint32_t *axis, int64_t *start)
+{
+    if (b->values[dx].by == ZX_NONE) return NULL;
+    const zx_node *n = &b->nodes[b->values[dx].by];
+    if (n->op != ZX_OP_SLICE_SCATTER) return NULL;
+    const zx_shape *whole = zx_shape_of(b, dx), *piece = zx_shape_of(b, b->refs[n->in]);
+    const int64_t *starts = zx_attr_ints(&n->attrs, ZX_A_STARTS, NULL);
+    const int64_t *steps = zx_attr_ints(&n->attrs, ZX_A_STEPS, NULL);
+    *axis = ZX_NONE;
+    for (uint32_t d = 0; d < whole->rank; d++) {
+        if (steps[d] != 1) return NULL;
+        if (piece->dim[d] == whole->dim[d]) continue;
+        if (*axis != ZX_NONE || piece->dim[d] == 0) return NULL;
+        *axis = d;
+        *start = starts[d];
+    }
+    return *axis == ZX_NONE ? NULL : n;
+}
+
+// A tensor that was split gets the gradients of its parts side by side, rather than as a sum of as
+// many whole tensors, each mostly zero. ZX_NONE while the waiting parts don't make up the whole.
+static uint32_t join(walk *w, uint32_t value)
+{
+    const zx_shape *whole = zx_shape_of(w->b, value);
+    uint32_t n = 0, axis = ZX_NONE, dim;
+    int64_t at = 0, start = 0;
+    for (const part *p = w->parts[value]; p != NULL; p = p->next) n++;
+    uint32_t *pieces = ZX_NEW(w->scratch, uint32_t, n);
+    for (uint32_t k = 0; k < n; k++) { // the part that begins where the last one ended
+        const zx_node *found = NULL;
+        for (const part *p = w->parts[value]; p != NULL && found == NULL; p = p->next) {
+            const zx_node *run = find_run(w->b, p->dx, &dim, &start);
+            if (axis == ZX_NONE) axis = dim;
+            if (dim != axis) return ZX_NONE;
+            if (start == at) found = run;
+        }
+        if (found == NULL) return ZX_NONE;
+        pieces[k] = w->b->refs[found->in];
+        at += zx_shape_of(w->b, pieces[k])->dim[axis];
+    }
+    uint32_t out;
+    if (at != whole->dim[axis]) return ZX_NONE;
+    const zx_attrs attrs = zx_attrs_int(w->b->mem, (zx_attrs){0}, ZX_A_AXIS, axis);
+    const zx_status st = zx_build_node(w->b, ZX_OP_CONCAT, pieces, n, attrs, NULL, &out, NULL);
+    ZX_ASSERT(st == ZX_OK);
+    return out;
+}
+
+static void contribute(walk *w, uint32_t value, uint32_t dx)
+{
+    uint32_t axis;
+    int64_t start;
+    if (dx == ZX_NONE) return;
+    ZX_ASSERT(zx_shape_equal(zx_shape_of(w->b, dx), zx_shape_of(w->b, value)));
+    if (find_run(w->b, dx, &axis, &start) == NULL) {
+        add(w, value, dx);
+        return;
+    }
+    part **end = &w->parts[value];
+    while (*end != NULL) end = &(*end)->next;
+    *end = ZX_NEW(w->scratch, part, 1);
+    (*end)->dx = dx;
+    const uint32_t joined = join(w, value);
+    if (joined == ZX_NONE) return;
+    w->parts[value] = NULL;
+    add(w, value, joined);
+}
+
+// v's gradient, now that all contributions have arrived.
+static uint32_t settle(walk *w, uint32_t v)
+{
+    for (const part *p = w->parts[v]; p != NULL; p = p->next) add(w, v, p->dx);
+    w->parts[v] = NULL;
+    return w->of[v];
+}
+
+static zx_status back(walk *w, const zx_graph *g, uint32_t node, zx_err *err)
 {
     const zx_node *n = &g->nodes[node];
+    zx_arena *scratch = w->scratch;
     uint32_t *dy = ZX_NEW(scratch, uint32_t, n->n_out + 1);
     uint32_t *dx = ZX_NEW(scratch, uint32_t, n->n_in + 1);
     bool *need = ZX_NEW(scratch, bool, n->n_in + 1), arrived = false;
+    w->b->at_name = n->name;
+    w->b->at_source = n->source;
     for (uint32_t k = 0; k < n->n_out; k++) {
         const uint32_t v = g->refs[n->out + k];
-        dy[k] = w->flags[v] == NEEDED ? w->of[v] : ZX_NONE;
+        dy[k] = w->flags[v] == NEEDED ? settle(w, v) : ZX_NONE;
         arrived = arrived || dy[k] != ZX_NONE;
     }
     if (!arrived) return ZX_OK;
@@ -140,8 +226,6 @@ static zx_status back(walk *w, const zx_graph *g, uint32_t node, zx_arena *scrat
         need[k] = v != ZX_NONE && w->flags[v] == NEEDED;
         dx[k] = ZX_NONE;
     }
-    w->b->at_name = n->name;
-    w->b->at_source = n->source;
     // Several float outputs: those rules refuse all but the first (zx_grad_only_first).
     ZX_TRY(zx_ops[n->op].grad(w->b, node, dy, need, dx, err));
     for (uint32_t k = 0; k < n->n_in; k++)
@@ -165,19 +249,20 @@ zx_status zx_autodiff(const zx_graph *forward, double seed, zx_arena *mem, zx_gr
     zx_builder_continue(&b, mem, forward);
     b.at_phase = ZX_BACKWARD;
     b.at_name = "loss";
-    walk w = {&b, flags, ZX_NEW(&scratch, uint32_t, forward->n_values + 1)};
+    walk w = {&b, &scratch, flags, ZX_NEW(&scratch, uint32_t, forward->n_values + 1),
+              ZX_NEW(&scratch, part *, forward->n_values + 1)};
     memset(w.of, 0xFF, (forward->n_values + 1) * sizeof *w.of); // ZX_NONE
     w.of[forward->loss] =
         zx_build_expand(&b, zx_build_scalar(&b, ZX_F32, seed), zx_shape_of(&b, forward->loss));
     for (uint32_t i = forward->n_nodes; i-- > 0;) {
         zx_err one = {0};
-        if (back(&w, forward, i, &scratch, &one) == ZX_OK) continue;
+        if (back(&w, forward, i, &one) == ZX_OK) continue;
         zx_err_in(&one, "%s", node_text(forward, &forward->nodes[i], &scratch));
         st = one.code;
         if (err != NULL) zx_err_merge(err, &one);
     }
     if (st != ZX_OK) goto done;
-    for (uint32_t i = 0; i < b.g.n_params; i++) b.params[i].grad = w.of[b.params[i].value];
+    for (uint32_t i = 0; i < b.g.n_params; i++) b.params[i].grad = settle(&w, b.params[i].value);
     zx_builder_done(&b, &train);
     zx_simplify(&train, mem, out);
 done:

@@ -198,6 +198,65 @@ static void tied(void **state ZX_UNUSED)
     zx_arena_free(&f.mem);
 }
 
+// The gradient of a split tensor: its parts side by side where they make up the whole.
+static const struct split {
+    const char *name;
+    const char *slices[4];
+    uint32_t concats, scatters, adds;
+} splits[] = {
+    {"three thirds",
+     {"STARTS=0,0 STEPS=1,1 SHAPE=2,2", "STARTS=0,2 STEPS=1,1 SHAPE=2,2",
+      "STARTS=0,4 STEPS=1,1 SHAPE=2,2"},
+     1,
+     0,
+     0},
+    {"in another order",
+     {"STARTS=0,4 STEPS=1,1 SHAPE=2,2", "STARTS=0,0 STEPS=1,1 SHAPE=2,1",
+      "STARTS=0,1 STEPS=1,1 SHAPE=2,3"},
+     1,
+     0,
+     0},
+    {"one is missing",
+     {"STARTS=0,0 STEPS=1,1 SHAPE=2,2", "STARTS=0,4 STEPS=1,1 SHAPE=2,2"},
+     0,
+     2,
+     1},
+    {"one is read twice",
+     {"STARTS=0,0 STEPS=1,1 SHAPE=2,2", "STARTS=0,0 STEPS=1,1 SHAPE=2,2",
+      "STARTS=0,2 STEPS=1,1 SHAPE=2,4"},
+     1,
+     1,
+     1},
+    {"they overlap", {"STARTS=0,0 STEPS=1,1 SHAPE=2,4", "STARTS=0,2 STEPS=1,1 SHAPE=2,4"}, 0, 2, 1},
+    {"other axes", {"STARTS=0,0 STEPS=1,1 SHAPE=1,6", "STARTS=0,0 STEPS=1,1 SHAPE=2,3"}, 0, 2, 1},
+    {"every other one",
+     {"STARTS=0,0 STEPS=1,2 SHAPE=2,3", "STARTS=0,1 STEPS=1,2 SHAPE=2,3"},
+     0,
+     2,
+     1},
+};
+
+static void split_gradients(void **state)
+{
+    const struct split *row = *state;
+    fix f;
+    start(&f);
+    const uint32_t w = param(&f, "w", "f32[2,6]");
+    const uint32_t x = node(&f, "act", ZX_OP_TANH, "", 1, w, 0, 0);
+    uint32_t sum = ZX_NONE;
+    for (uint32_t i = 0; i < 4 && row->slices[i] != NULL; i++) {
+        uint32_t y = node(&f, "slice", ZX_OP_SLICE, row->slices[i], 1, x, 0, 0);
+        y = node(&f, "square", ZX_OP_REDUCE_SUM_SQUARE, "AXES=0,1 KEEPDIMS=0", 1, y, 0, 0);
+        sum = sum == ZX_NONE ? y : node(&f, "sum", ZX_OP_SUB, "", 2, sum, y, 0);
+    }
+    assert_zx_ok(differentiate(&f, mean(&f, sum)), &f.err);
+    check_sound(&f.train);
+    assert_int_equal(count_op(&f.train, ZX_OP_CONCAT), row->concats);
+    assert_int_equal(count_op(&f.train, ZX_OP_SLICE_SCATTER), row->scatters);
+    assert_int_equal(count_op(&f.train, ZX_OP_ADD), row->adds);
+    zx_arena_free(&f.mem);
+}
+
 // Used twice by one node: both count.
 static void squares(void **state ZX_UNUSED)
 {
@@ -363,7 +422,7 @@ static void gradient_rows(void **state ZX_UNUSED)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(products) + 11] = {
+    struct CMUnitTest tests[ZX_COUNT(products) + ZX_COUNT(splits) + 11] = {
         cmocka_unit_test(bias_and_broadcast),
         cmocka_unit_test(tied),
         cmocka_unit_test(squares),
@@ -378,5 +437,7 @@ int main(void)
     };
     for (size_t i = 0; i < ZX_COUNT(products); i++)
         tests[11 + i] = zx_case(products[i].name, weight_gradients, &products[i]);
+    for (size_t i = 0; i < ZX_COUNT(splits); i++)
+        tests[11 + ZX_COUNT(products) + i] = zx_case(splits[i].name, split_gradients, &splits[i]);
     return cmocka_run_group_tests_name("graph.autodiff", tests, NULL, NULL);
 }
