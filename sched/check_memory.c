@@ -114,21 +114,29 @@ zx_content zx_shadow_look(const zx_check *c, uint32_t slot)
     return s->segments[lo].content;
 }
 
+// Two instructions meet in a slot without an order.
+static zx_status unordered(zx_check *c, uint32_t insn, uint32_t other, uint32_t slot)
+{
+    return ZX_BROKEN(c, "%s and %s use the same bytes of %s, and no event orders them",
+                     zx_check_insn_text(c, insn), zx_check_insn_text(c, other),
+                     zx_check_slot_text(c, slot));
+}
+
 zx_status zx_shadow_read(zx_check *c, uint32_t insn, uint32_t slot, const zx_content *want)
 {
     zx_shadow *s = &c->shadow;
-    if (s->lo[slot] == s->hi[slot]) return ZX_OK; // nothing to read
+    const uint32_t lo = s->lo[slot];
+    if (lo == s->hi[slot]) return ZX_OK; // nothing to read
+    for (uint32_t i = set_below(s, s->hi[slot] - 1); i != ZX_NONE && s->segments[i].end > lo;
+         i = i == 0 ? ZX_NONE : set_below(s, i - 1))
+        if (!zx_check_done(c, s->segments[i].writer, insn))
+            return unordered(c, insn, s->segments[i].writer, slot);
     const zx_content is = zx_shadow_look(c, slot);
     if (is.holds != want->holds || is.what != want->what || is.version != want->version)
         return ZX_BROKEN(c, "%s reads %s from %s, which holds %s", zx_check_insn_text(c, insn),
                          zx_check_content_text(c, want), zx_check_slot_text(c, slot),
                          zx_check_content_text(c, &is));
-    zx_segment *g = &s->segments[s->lo[slot]];
-    if (!zx_check_done(c, g->writer, insn))
-        return ZX_BROKEN(c, "%s reads %s, but nothing makes it wait for %s",
-                         zx_check_insn_text(c, insn), zx_check_slot_text(c, slot),
-                         zx_check_insn_text(c, g->writer));
-    g->reader[c->p->insns[insn].stream] = insn;
+    s->segments[lo].reader[c->p->insns[insn].stream] = insn;
     return ZX_OK;
 }
 
@@ -139,21 +147,14 @@ static zx_status check_over(zx_check *c, uint32_t insn, uint32_t slot, const zx_
     if (g->writer == insn)
         return ZX_BROKEN(c, "%s writes the same bytes twice, in %s", zx_check_insn_text(c, insn),
                          zx_check_slot_text(c, slot));
-    if (!zx_check_done(c, g->writer, insn))
-        return ZX_BROKEN(c,
-                         "%s writes %s, but nothing makes it wait for %s, which writes there too",
-                         zx_check_insn_text(c, insn), zx_check_slot_text(c, slot),
-                         zx_check_insn_text(c, g->writer));
+    if (!zx_check_done(c, g->writer, insn)) return unordered(c, insn, g->writer, slot);
     for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) {
         const uint32_t reader = g->reader[k];
-        if (reader == ZX_NONE || (reader == insn && over)) continue;
-        if (reader == insn)
+        if (reader == insn && !over)
             return ZX_BROKEN(c, "%s writes %s over bytes that it reads itself",
                              zx_check_insn_text(c, insn), zx_check_slot_text(c, slot));
-        if (!zx_check_done(c, reader, insn))
-            return ZX_BROKEN(c, "%s writes %s, but nothing makes it wait for %s, which reads there",
-                             zx_check_insn_text(c, insn), zx_check_slot_text(c, slot),
-                             zx_check_insn_text(c, reader));
+        if (reader != insn && !zx_check_done(c, reader, insn))
+            return unordered(c, insn, reader, slot);
     }
     return ZX_OK;
 }
