@@ -68,6 +68,9 @@ static zx_status check_dims(const zx_job *job, const zx_import_options *io, zx_e
                 const char *symbol = job->inputs[k].symbol[d];
                 if (symbol == NULL || symbol[0] == '\0') continue;
                 found |= strcmp(symbol, io->dims[i].name) == 0;
+                const char *safe = zx_arena_printf(mem, ", %s,", zx_text_safe(mem, symbol));
+                const char *have = known.n > 0 ? zx_arena_printf(mem, ", %s,", known.at) : "";
+                if (strstr(have, safe) != NULL) continue;
                 zx_text_put(&known, "%s%s", known.n > 0 ? ", " : "", zx_text_safe(mem, symbol));
             }
         const char *list = known.n > 0 ? zx_arena_str(mem, known.at) : "none";

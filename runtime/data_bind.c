@@ -173,7 +173,7 @@ static zx_status agree_on_samples(zx_data *d, zx_err *err)
     d->samples = 0;
     for (uint32_t i = 0; i < d->n; i++) {
         const zx_data_input *in = &d->inputs[i];
-        if (!in->in_graph || !zx_data_source_is_file(&in->from->source)) continue;
+        if (in->from == NULL || !zx_data_source_is_file(&in->from->source)) continue;
         const char *name = zx_text_safe(d->mem, in->name);
         if (in->samples == 0)
             return ZX_FAIL(err, ZX_E_DATA, "input '%s': %s has no samples%s", name,

@@ -73,6 +73,8 @@ static const struct row {
      "--steps N"},
     {"an unknown format", {"plan", MLP, "--format", "xml"}, 2, NULL, "text, states or json"},
     {"the plan", {"plan", MLP, "--ranks", "2"}, 0, "peak", NULL},
+    {"a plan needs no data", {"plan", "model.onnx", "--ranks", "3"}, 0, "peak", NULL},
+    {"nor does a check", {"check", "model.onnx"}, 0, "would be refused: nothing", NULL},
     {"the plan's instructions", {"plan", MLP, "--ranks", "2", "--instructions"}, 0, "gather", NULL},
     {"the plan as states",
      {"plan", MLP, "--ranks", "2", "--format", "states"},
