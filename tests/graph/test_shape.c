@@ -4,6 +4,10 @@
 #include "tests/test.h"
 #include "tests/op_text.h"
 
+#include <math.h>
+
+#include <math.h>
+
 #define HUGE_INT "9223372036854775807"
 
 static const struct refusal {
@@ -146,9 +150,90 @@ static void refuses(void **state)
     zx_arena_free(&mem);
 }
 
+// ---- whatever a file may say -------------------------------------------------------------------
+
+static uint64_t draw(uint64_t *state, uint64_t n) // below n
+{
+    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return (z ^ (z >> 31)) % n;
+}
+
+static zx_type any_type(uint64_t *rng)
+{
+    static const int64_t dims[] = {0, 1, 1, 2, 2, 2, 3, 4, 6, INT32_MAX, (int64_t)1 << 40};
+    for (;;) {
+        zx_type t = {.dtype = draw(rng, 3) ? ZX_F32 : (zx_dtype)draw(rng, ZX_DTYPE_COUNT),
+                     .shape = {.rank = (uint32_t)(draw(rng, 4) ? draw(rng, 4) : draw(rng, 9))}};
+        for (uint32_t d = 0; d < t.shape.rank; d++)
+            t.shape.dim[d] = dims[draw(rng, ZX_COUNT(dims))];
+        if (zx_shape_check(&t.shape, NULL) == ZX_OK) return t;
+    }
+}
+
+static zx_attrs any_attrs(uint64_t *rng, zx_arena *mem)
+{
+    static const int64_t wild[] = {INT64_MIN, INT64_MAX, -1, INT32_MAX, (int64_t)1 << 59, 99};
+    zx_attrs attrs = {0};
+    for (uint32_t id = 0; id < ZX_ATTR_COUNT; id++) {
+        const uint32_t n = (uint32_t)(draw(rng, 3) ? draw(rng, 4) : draw(rng, 17));
+        int64_t i[16];
+        double f[16];
+        if (draw(rng, 5) == 0) continue;
+        for (uint32_t k = 0; k < n; k++) {
+            i[k] = draw(rng, 12) ? (int64_t)draw(rng, 4) : wild[draw(rng, ZX_COUNT(wild))];
+            f[k] = draw(rng, 9) ? (double)draw(rng, 100) / 50 : draw(rng, 2) ? 1e300 : NAN;
+        }
+        attrs = zx_attr_is_float((zx_attr_id)id) ? zx_attrs_floats(mem, attrs, (zx_attr_id)id, f, n)
+                                                 : zx_attrs_ints(mem, attrs, (zx_attr_id)id, i, n);
+    }
+    return attrs;
+}
+
+// Thousands of nodes that make no sense, and some that do by chance: a sentence or sound types.
+static void nonsense(void **state ZX_UNUSED)
+{
+    uint64_t rng = 1;
+    uint32_t fine = 0, seen_fine[ZX_OP_COUNT] = {0};
+    for (uint32_t round = 0; round < 400 * ZX_OP_COUNT; round++) {
+        zx_arena mem = {0};
+        const zx_op_id op = (zx_op_id)(round % ZX_OP_COUNT);
+        zx_type types[6], out[8];
+        const zx_type *in[6];
+        const zx_type first = any_type(&rng);
+        const uint32_t n_in = (uint32_t)draw(&rng, 7);
+        for (uint32_t i = 0; i < n_in; i++) {
+            types[i] = draw(&rng, 2) ? first : any_type(&rng);
+            in[i] = draw(&rng, 12) ? &types[i] : NULL;
+        }
+        const zx_attrs attrs = any_attrs(&rng, &mem);
+        const zx_op_args args = {op, &attrs, n_in, zx_ops[op].n_out, in, out};
+        zx_err err = {0};
+        const zx_status st = zx_ops[op].infer(&args, out, &err);
+        if (st == ZX_OK) {
+            for (uint32_t i = 0; i < args.n_out; i++) {
+                assert_true(out[i].shape.rank <= ZX_MAX_RANK);
+                assert_true((uint32_t)out[i].dtype < ZX_DTYPE_COUNT);
+                if (zx_shape_check(&out[i].shape, &err) != ZX_OK)
+                    fail_msg("%s makes a bad shape: %s", zx_ops[op].word, err.cause[0]);
+            }
+            const zx_cost cost = zx_ops[op].cost(&args);
+            assert_true(cost.flops >= 0 && cost.bytes >= 0);
+            fine += seen_fine[op]++ == 0;
+        } else {
+            assert_int_equal(st, ZX_E_SHAPE);
+            assert_true(err.n_causes == 1 && err.cause[0][0] != '\0');
+        }
+        zx_arena_free(&mem);
+    }
+    assert_true(fine > ZX_OP_COUNT / 2); // it isn't all noise
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows)];
+    struct CMUnitTest tests[ZX_COUNT(rows) + 1];
     for (size_t i = 0; i < ZX_COUNT(rows); i++) tests[i] = zx_case(rows[i].name, refuses, &rows[i]);
+    tests[ZX_COUNT(rows)] = zx_case("nonsense", nonsense, NULL);
     return cmocka_run_group_tests_name("graph.shape", tests, NULL, NULL);
 }

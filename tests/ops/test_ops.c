@@ -390,6 +390,50 @@ static void pow_at_zero(void **state ZX_UNUSED)
     zx_arena_free(&n.mem);
 }
 
+// Two operators, one after the other, on x; the gradient of the sum of the result.
+static void gradient_of_two(const zx_view *x, zx_op_id first, const char *first_attrs,
+                            zx_op_id second, bool masked, zx_arena *mem, zx_view *grad)
+{
+    zx_builder b;
+    zx_graph forward, g;
+    zx_err err = {0};
+    zx_builder_start(&b, mem, "test");
+    const uint32_t p = zx_build_param(&b, &x->type, &(zx_param){.name = "x"});
+    uint32_t y = zx_build1(&b, first, op_text_attrs(first_attrs, mem), 1, p);
+    if (masked) { // Where(x > 0, second, x)
+        const uint32_t zero = zx_build_scalar(&b, ZX_F32, 0);
+        const uint32_t mask = zx_build1(&b, ZX_OP_GREATER, (zx_attrs){0}, 2, p, zero);
+        y = zx_build1(&b, second, (zx_attrs){0}, 3, mask, y, p);
+    } else {
+        y = zx_build1(&b, second, (zx_attrs){0}, 1, y);
+    }
+    b.g.loss = zx_build1(&b, ZX_OP_REDUCE_SUM, op_text_attrs("AXES=0 KEEPDIMS=0", mem), 1, y);
+    zx_builder_done(&b, &forward);
+    assert_zx_ok(zx_autodiff(&forward, 1, mem, &g, &err), &err);
+    zx_view *values = ZX_NEW(mem, zx_view, g.n_values + 1);
+    values[g.params[0].value] = *x;
+    rig_graph(&g, values, mem, 1, kernel_ran);
+    *grad = values[g.params[0].grad];
+}
+
+// Where sends an exact 0 to what it didn't choose, and an operator whose slope there is infinite or
+// NaN makes NaN of that: as PyTorch does, and found by the search for the first bad node.
+static void zero_times_infinity(void **state ZX_UNUSED)
+{
+    const zx_type two = {ZX_F32, {1, {2}}};
+    zx_arena mem = {0};
+    double *unused;
+    zx_view grad;
+    const zx_view negative = rig_fill(&mem, &two, "=-1,4", 1, &unused);
+    gradient_of_two(&negative, ZX_OP_SQRT, "", ZX_OP_WHERE, true, &mem, &grad);
+    assert_true(isnan(rig_get(&grad, 0)) && rig_get(&grad, 1) == 0.25);
+    // The norm written as two operators has no slope at 0; ReduceL2 has the slope 0 there (ties).
+    const zx_view zero = rig_fill(&mem, &two, "=0", 1, &unused);
+    gradient_of_two(&zero, ZX_OP_REDUCE_SUM_SQUARE, "AXES=0", ZX_OP_SQRT, false, &mem, &grad);
+    assert_true(isnan(rig_get(&grad, 0)));
+    zx_arena_free(&mem);
+}
+
 typedef struct faulty {
     const char *name;
     zx_op_id op;
@@ -549,7 +593,7 @@ static void every_row(void **state ZX_UNUSED)
 
 int main(void)
 {
-    static struct CMUnitTest tests[3 * ZX_COUNT(cases) + ZX_COUNT(faults) + 5];
+    static struct CMUnitTest tests[3 * ZX_COUNT(cases) + ZX_COUNT(faults) + 6];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(cases); i++) {
         tests[n++] = zx_case(cases[i].name, values, &cases[i]);
@@ -562,6 +606,7 @@ int main(void)
         tests[n++] = zx_case(faults[i].name, fault, &faults[i]);
     tests[n++] = zx_case("ties", ties, NULL);
     tests[n++] = zx_case("pow at zero", pow_at_zero, NULL);
+    tests[n++] = zx_case("zero times infinity", zero_times_infinity, NULL);
     tests[n++] = zx_case("dropout", dropout, NULL);
     tests[n++] = zx_case("dropout gradient", dropout_gradient, NULL);
     tests[n++] = zx_case("every row of ops.def", every_row, NULL);
