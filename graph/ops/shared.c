@@ -150,8 +150,7 @@ zx_op_id zx_grad_row(zx_op_id op)
     for (uint32_t i = 0; i < ZX_OP_COUNT; i++)
         if (strncmp(zx_ops[i].word, word, n) == 0 && strcmp(zx_ops[i].word + n, "Grad") == 0)
             return (zx_op_id)i;
-    ZX_ASSERT(!"an operator has no row for its gradient");
-    return ZX_OP_COUNT;
+    zx_bug(__FILE__, __LINE__, "an operator has no row for its gradient");
 }
 
 zx_status zx_grad_only_first(const zx_builder *b, uint32_t node, const uint32_t *dy, zx_err *err)
