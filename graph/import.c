@@ -137,8 +137,11 @@ static void walk_node(zx_imp *c, const zx_inode *n)
     c->b.at_source = n->source;
     c->st = ZX_OK;
     c->one = (zx_err){0};
-    const bool silent = poisoned(c, n);
-    if (!silent) lower(c, n);
+    const bool silent = n->row != NULL && poisoned(c, n); // unknown operators are all listed
+    if (n->row == NULL)
+        check_node(c, n);
+    else if (!silent)
+        lower(c, n);
     if (silent || !zx_ok(c)) {
         for (uint32_t i = 0; i < n->n_out; i++)
             if (n->out[i] != ZX_NONE) c->vals[n->out[i]].know = ZX_I_FAILED;
