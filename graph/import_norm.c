@@ -213,7 +213,10 @@ void zx_lower_lp_norm(zx_imp *c)
     const uint32_t x = zx_in(c, 0);
     const int64_t axis = zx_axis(c, zx_int(c, "axis", -1), zx_rank(c, x)), p = zx_int(c, "p", 2);
     if (zx_ok(c) && p != 1 && p != 2) zx_fail(c, ZX_E_FORMAT, "the attribute 'p' is %" PRId64, p);
-    const uint32_t n = zx_reduce(c, p == 1 ? ZX_OP_REDUCE_L1 : ZX_OP_REDUCE_L2, x, &axis, 1, true);
+    uint32_t n = zx_reduce(c, p == 1 ? ZX_OP_REDUCE_L1 : ZX_OP_REDUCE_L2, x, &axis, 1, true);
+    // Zeros stay zeros.
+    const uint32_t none = zx_e2(c, ZX_OP_EQUAL, ZX_NO_ATTRS, n, zx_k(c, zx_t(c, x), 0));
+    n = zx_e3(c, ZX_OP_WHERE, ZX_NO_ATTRS, none, zx_k(c, zx_t(c, x), 1), n);
     zx_out(c, 0, zx_e2(c, ZX_OP_DIV, ZX_NO_ATTRS, x, n));
 }
 

@@ -153,15 +153,19 @@ void zx_lower_conv_transpose(zx_imp *c)
         if (mode == SAME_UPPER || mode == SAME_LOWER)
             want[i] = zx_has(c, "output_shape") ? want[i] : sx.dim[2 + i] * k.stride[i];
         if (mode == VALID) k.pad[i] = k.pad[k.n + i] = 0;
-        if (want[i] >= 0 && (zx_has(c, "output_shape") || mode == SAME_UPPER || mode == SAME_LOWER)) {
+        const bool given = zx_has(c, "output_shape") || mode == SAME_UPPER || mode == SAME_LOWER;
+        if (given) {
             const int64_t total = full - want[i];
             const int64_t half = total < 0 ? 0 : total / 2;
             k.pad[i] = mode == SAME_UPPER ? half : (total < 0 ? 0 : total) - half;
             k.pad[k.n + i] = (total < 0 ? 0 : total) - k.pad[i];
         }
-        out.dim[2 + i] = full - k.pad[i] - k.pad[k.n + i];
-        if (out.dim[2 + i] < 1) {
-            zx_fail(c, ZX_E_SHAPE, "ConvTranspose makes a dimension of %" PRId64, out.dim[2 + i]);
+        out.dim[2 + i] = given ? want[i] : full - k.pad[i] - k.pad[k.n + i];
+        // The convolution must lead back to x.
+        const int64_t room = out.dim[2 + i] + k.pad[i] + k.pad[k.n + i] - reach;
+        if (out.dim[2 + i] < 1 || room < 0 || room / k.stride[i] + 1 != sx.dim[2 + i]) {
+            zx_fail(c, ZX_E_SHAPE, "ConvTranspose can't make a dimension of %" PRId64 " from %" PRId64,
+                    out.dim[2 + i], sx.dim[2 + i]);
             return;
         }
     }
