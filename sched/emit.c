@@ -190,8 +190,7 @@ static uint32_t slot_of(const emitter *e, uint32_t value, uint32_t step)
             return e->units[w.index].param_slot;
         for (uint32_t i = t->use_at[step]; i < t->use_at[step + 1]; i++)
             if (t->uses[i].unit == w.index) return e->slot_of_stay[e->stay_of_use[i]];
-        ZX_ASSERT(!"a step reads a unit without a use");
-        return ZX_NONE;
+        zx_bug(__FILE__, __LINE__, "a step reads a unit without a use");
     case ZX_AT_NOWHERE:
         break;
     }
