@@ -57,7 +57,11 @@ void zx_lower_gelu(zx_imp *c)
 // slope * x below 0; the slope is a parameter.
 void zx_lower_prelu(zx_imp *c)
 {
-    const uint32_t x = zx_in(c, 0), slope = zx_in(c, 1);
+    const uint32_t x = zx_in(c, 0);
+    uint32_t slope = zx_in(c, 1);
+    // Before opset 7 a list of slopes meant the channels.
+    if (zx_ok(c) && c->node->opset < 7 && zx_rank(c, slope) == 1 && zx_rank(c, x) > 2)
+        slope = zx_dim(c, slope, 0) == 1 ? slope : zx_channel(c, slope, zx_rank(c, x));
     const uint32_t above = zx_e2(c, ZX_OP_GREATER, ZX_NO_ATTRS, x, zx_k(c, zx_t(c, x), 0));
     const uint32_t y = zx_e3(c, ZX_OP_WHERE, ZX_NO_ATTRS, above, x,
                              zx_e2(c, ZX_OP_MUL, ZX_NO_ATTRS, slope, x));
@@ -66,9 +70,23 @@ void zx_lower_prelu(zx_imp *c)
     zx_out(c, 0, y);
 }
 
+// Before opset 7 the second operand's dims could stand at an axis of the first's.
+static uint32_t at_axis(zx_imp *c, uint32_t a, uint32_t b)
+{
+    if (c->node->opset >= 7 || !zx_has(c, "axis") || !zx_ok(c)) return b;
+    const uint32_t ra = zx_rank(c, a), rb = zx_rank(c, b), axis = zx_axis(c, zx_int(c, "axis", 0), ra);
+    if (zx_ok(c) && axis + rb > ra) zx_fail(c, ZX_E_SHAPE, "axis %u for %u and %u dimensions", axis, ra, rb);
+    if (!zx_ok(c)) return ZX_NONE;
+    int64_t dim[ZX_MAX_RANK];
+    for (uint32_t i = 0; i < rb; i++) dim[i] = zx_dim(c, b, i);
+    for (uint32_t i = rb; i < ra - axis; i++) dim[i] = 1;
+    return zx_reshape_to(c, b, ra - axis, dim);
+}
+
 void zx_lower_binary(zx_imp *c)
 {
-    zx_out(c, 0, zx_e2(c, c->node->row->op, ZX_NO_ATTRS, zx_in(c, 0), zx_in(c, 1)));
+    const uint32_t a = zx_in(c, 0), b = at_axis(c, a, zx_in(c, 1));
+    zx_out(c, 0, zx_e2(c, c->node->row->op, ZX_NO_ATTRS, a, b));
 }
 
 void zx_lower_mod(zx_imp *c)

@@ -22,7 +22,6 @@ typedef struct zx_onnx_op {
 #include "graph/onnx_ops.def"
 #undef ZX_ONNX
 
-#define ZX_ONNX_OPSET_FIRST 7
 #define ZX_ONNX_OPSET_LAST 25
 
 extern const zx_onnx_op zx_onnx_ops[];
