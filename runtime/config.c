@@ -514,7 +514,7 @@ static zx_status read_root(zx_config *c, bool allow_unknown, zx_notes *notes, zx
     zx_err_in(&found, "%s", c->path);
     if (r.n_unknown > 0 && !allow_unknown)
         zx_err_hint(&found, "correct the key, or --allow-unknown to go on without it");
-    zx_err_hint(&found, "correct these keys; 'zerox train --help' and docs/CONFIG.md say what is taken");
+    zx_err_hint(&found, "correct these keys; docs/CONFIG.md lists what is taken");
     return zx_err_merge(err, &found);
 }
 

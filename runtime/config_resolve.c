@@ -374,12 +374,15 @@ void zx_config_describe(const zx_config *c, zx_text *out)
 
 void zx_config_keys(zx_text *out)
 {
-    static const char *const verdicts[] = {"honoured",        "other values refused",
-                                           "above 1 refused", "no effect",
-                                           "no effect",       "no effect"};
+    static const char *const verdicts[] = {"honoured",  "refused otherwise", "refused above 1",
+                                           "no effect", "no effect",         "no effect"};
+    zx_text_put(out, "| key | default | verdict | |\n|---|---|---|---|\n");
     for (uint32_t i = 0; i < zx_config_n_rows; i++) {
         const zx_config_row *row = &zx_config_rows[i];
-        zx_text_put(out, "| `%s` | %s | %s | %s |\n", row->path,
-                    row->value[0] != '\0' ? row->value : "-", verdicts[row->verdict], row->words);
+        zx_text_put(out, "| `%s` | %s | %s | ", row->path, row->value[0] != '\0' ? row->value : "-",
+                    verdicts[row->verdict]);
+        for (const char *c = row->words; *c != '\0'; c++) // a table's cell ends at a bar
+            zx_text_put(out, "%s%c", *c == '|' ? "\\" : "", *c);
+        zx_text_put(out, "%s|\n", row->words[0] != '\0' ? " " : "");
     }
 }

@@ -1,6 +1,7 @@
 // test_config.c - DeepSpeed's JSON: what is taken, what is refused by name, the batch triad, the
 // optimizer that follows, and the resolved file.
 // SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/config.h"
@@ -468,9 +469,31 @@ static void no_file_means_stage_3(void **state)
     zx_arena_free(&mem);
 }
 
-int main(void)
+// docs/CONFIG.md ends with what `runtime.config --keys` prints.
+static void documentation_lists_every_key(void **state)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(batches) + ZX_COUNT(optims) + 3];
+    (void)state;
+    static char doc[100000];
+    zx_text keys = {0};
+    FILE *f = fopen(ZX_SOURCE "/docs/CONFIG.md", "rb");
+    assert_non_null(f);
+    doc[fread(doc, 1, sizeof doc - 1, f)] = '\0';
+    fclose(f);
+    zx_config_keys(&keys);
+    if (strstr(doc, keys.at) == NULL) fail_msg("docs/CONFIG.md isn't config.def any more");
+    zx_text_free(&keys);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--keys") == 0) {
+        zx_text keys = {0};
+        zx_config_keys(&keys);
+        fputs(keys.at, stdout);
+        zx_text_free(&keys);
+        return 0;
+    }
+    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(batches) + ZX_COUNT(optims) + 4];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
         tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
@@ -481,5 +504,6 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(all_is_said_at_once);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(resolved_is_a_config);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(no_file_means_stage_3);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(documentation_lists_every_key);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
