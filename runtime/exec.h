@@ -105,6 +105,8 @@ struct zx_session {
 // ----------------------------------------------------
 zx_status zx_exec_prepare(zx_session *s, zx_err *err);
 void zx_exec_release(zx_session *s);
+// "node 'attn/Softmax' (h.3): Softmax", for messages.
+const char *zx_exec_node_text(const zx_graph *g, const zx_node *n, zx_arena *mem);
 // Runs prepare of one node's kernel; *state is the caller's to release.
 zx_status zx_exec_prepare_node(const zx_graph *g, uint32_t node, int threads, uint64_t *work_bytes,
                                void **state, zx_err *err);

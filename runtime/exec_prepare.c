@@ -5,8 +5,15 @@
 
 #include "runtime/exec.h"
 
-static zx_status node_call(const zx_graph *g, uint32_t node, int threads, zx_arena *mem,
-                           zx_call *out)
+const char *zx_exec_node_text(const zx_graph *g, const zx_node *n, zx_arena *mem)
+{
+    const char *name = zx_text_safe(mem, n->name), *module = zx_node_module(g, n, mem);
+    const char *op = zx_ops[n->op].word;
+    if (module[0] == '\0') return zx_arena_printf(mem, "node '%s': %s", name, op);
+    return zx_arena_printf(mem, "node '%s' (%s): %s", name, module, op);
+}
+
+static void node_call(const zx_graph *g, uint32_t node, int threads, zx_arena *mem, zx_call *out)
 {
     const zx_node *n = &g->nodes[node];
     zx_view *in = ZX_NEW(mem, zx_view, n->n_in + 1), *y = ZX_NEW(mem, zx_view, n->n_out + 1);
@@ -25,7 +32,6 @@ static zx_status node_call(const zx_graph *g, uint32_t node, int threads, zx_are
                      .out = y,
                      .attrs = &n->attrs,
                      .threads = threads};
-    return ZX_OK;
 }
 
 zx_status zx_exec_prepare_node(const zx_graph *g, uint32_t node, int threads, uint64_t *work_bytes,
@@ -37,11 +43,9 @@ zx_status zx_exec_prepare_node(const zx_graph *g, uint32_t node, int threads, ui
     if (k->prepare == NULL) return ZX_OK;
     zx_arena mem = {0};
     zx_call call;
-    zx_status st = node_call(g, node, threads, &mem, &call);
-    if (st == ZX_OK) st = k->prepare(&call, work_bytes, state, err);
-    if (st != ZX_OK)
-        zx_err_in(err, "node '%s' (%s)", zx_text_safe(&mem, g->nodes[node].name),
-                  zx_ops[g->nodes[node].op].word);
+    node_call(g, node, threads, &mem, &call);
+    const zx_status st = k->prepare(&call, work_bytes, state, err);
+    if (st != ZX_OK) zx_err_in(err, "%s", zx_exec_node_text(g, &g->nodes[node], &mem));
     zx_arena_free(&mem);
     return st;
 }
@@ -117,22 +121,21 @@ static zx_status make_call(zx_session *s, uint32_t step, const uint64_t *work_by
     const zx_plan_step *t = &p->steps[step];
     const zx_node *n = &g->nodes[t->node];
     zx_call *c = &s->calls[step];
-    ZX_TRY(node_call(g, t->node, (int)s->o.threads, &s->mem, c));
+    node_call(g, t->node, (int)s->o.threads, &s->mem, c);
     // Views were made just now and are still ours to fill in.
     zx_view *in = (zx_view *)(uintptr_t)c->in, *out = (zx_view *)(uintptr_t)c->out;
     const uint64_t room = t->work == ZX_NONE ? 0 : p->slots[t->work].bytes;
     if (t->n_in != n->n_in || t->n_out != n->n_out || room < work_bytes[t->node])
         return ZX_FAIL(err, ZX_E_DEVICE,
-                       "the plan has %" PRIu64
-                       " bytes of scratch for node '%s' (%s), it needs %" PRIu64,
-                       room, n->name, zx_ops[n->op].word, work_bytes[t->node]);
+                       "the plan has %" PRIu64 " bytes of scratch for %s, it needs %" PRIu64, room,
+                       zx_exec_node_text(g, n, &s->mem), work_bytes[t->node]);
     for (uint32_t i = 0; i < t->n_in + t->n_out; i++) {
         zx_view *v = i < t->n_in ? &in[i] : &out[i - t->n_in];
         const uint32_t slot = p->args[t->arg + i];
         if (slot == ZX_NONE) continue;
         if (zx_type_bytes(&v->type) > p->slots[slot].bytes)
-            return ZX_FAIL(err, ZX_E_DEVICE, "the plan's slot %u is too small for node '%s'", slot,
-                           n->name);
+            return ZX_FAIL(err, ZX_E_DEVICE, "the plan's slot %u is too small for %s", slot,
+                           zx_exec_node_text(g, n, &s->mem));
         v->data = zx_slot_at(s, slot);
     }
     c->work = t->work == ZX_NONE ? NULL : zx_slot_at(s, t->work);

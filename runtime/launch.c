@@ -61,17 +61,21 @@ static void on_signal(int number, siginfo_t *info, void *context)
     if (s != NULL) zx_session_ask_stop(s);
 }
 
+// nohup and a shell's background jobs ignore some signals: that stays.
+static bool is_ignored(int number)
+{
+    struct sigaction before;
+    return sigaction(number, NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+}
+
 static void handle_signals(bool launched)
 {
     watch.launched = launched;
     watch.parent = getppid();
     struct sigaction a = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
     sigemptyset(&a.sa_mask);
-    for (size_t i = 0; i < ZX_COUNT(stop_signals); i++) {
-        struct sigaction before;
-        sigaction(stop_signals[i], NULL, &before);
-        if (before.sa_handler != SIG_IGN) sigaction(stop_signals[i], &a, NULL); // nohup stays
-    }
+    for (size_t i = 0; i < ZX_COUNT(stop_signals); i++)
+        if (!is_ignored(stop_signals[i])) sigaction(stop_signals[i], &a, NULL);
 }
 
 void zx_launch_watch(zx_session *s)
@@ -204,7 +208,6 @@ static int run_rank(const zx_who *who, uint32_t rank, bool tells_launcher, zx_ra
                     void *arg, zx_err *err)
 {
     zx_world *w = NULL;
-    handle_signals(tells_launcher);
     const double seconds = who->join_seconds > 0 ? who->join_seconds : JOIN_SECONDS;
     const zx_status st = zx_world_join(who->name, rank, who->ranks, seconds, &w, err);
     if (st != ZX_OK) return zx_status_exit(st);
@@ -258,7 +261,8 @@ ZX_NORETURN static void be_rank(const zx_who *who, uint32_t rank, pid_t launcher
     if (getppid() != launcher) _exit(128 + SIGKILL); // it died before the line above
     zx_err *err = calloc(1, sizeof *err);
     ZX_ASSERT(err != NULL);
-    sigprocmask(SIG_SETMASK, mask, NULL);
+    handle_signals(true);
+    sigprocmask(SIG_SETMASK, mask, NULL); // what came since the fork comes now
     const int code = run_rank(who, rank, true, run, arg, err);
     // Fits in a pipe: this never waits for a reader.
     if (err->code != ZX_OK) {
@@ -400,7 +404,9 @@ static int run_team(const zx_who *who, zx_rank_run *run, void *arg, zx_err *err)
     struct sigaction child_before, child_default = {.sa_handler = SIG_DFL};
     sigemptyset(&watched);
     sigaddset(&watched, SIGCHLD);
-    for (size_t i = 0; i < ZX_COUNT(stop_signals); i++) sigaddset(&watched, stop_signals[i]);
+    for (size_t i = 0; i < ZX_COUNT(stop_signals);
+         i++) // one that is ignored but blocked would come
+        if (!is_ignored(stop_signals[i])) sigaddset(&watched, stop_signals[i]);
     sigprocmask(SIG_BLOCK, &watched, &before);
     sigaction(SIGCHLD, &child_default, &child_before); // ignored, a child would leave no status
     zx_status st = start_ranks(&t, who, &before, run, arg, err);
@@ -421,6 +427,7 @@ int zx_launch_run(const zx_who *who, zx_rank_run *run, void *arg, zx_err *err)
     case ZX_WHO_LAUNCHER:
         return run_team(who, run, arg, err);
     case ZX_WHO_RANK:
+        handle_signals(false);
         return run_rank(who, who->rank, false, run, arg, err);
     case ZX_WHO_ALONE:
         break;

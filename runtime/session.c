@@ -48,6 +48,18 @@ static zx_status check_plan(const zx_session *s, zx_err *err)
     return ZX_OK;
 }
 
+// Pages come when they are written: without this the kernel would find out in the middle of a step,
+// and kill somebody. Rank 0 looks for all ranks.
+static zx_status check_memory(const zx_session *s, zx_err *err)
+{
+    const uint64_t usable = zx_memory_usable(), each = s->plan->arena_bytes;
+    if (s->rank != 0 || usable == 0 || each <= usable / s->ranks) return ZX_OK;
+    char need[ZX_BYTES_TEXT], have[ZX_BYTES_TEXT];
+    zx_err_hint(err, "a smaller --budget, or fewer ranks on this host");
+    return ZX_FAIL(err, ZX_E_BUDGET, "the plan takes %s on each of %u ranks, this host has %s left",
+                   zx_text_size(each, need), s->ranks, zx_text_size(usable, have));
+}
+
 static void make_boards(zx_session *s)
 {
     uint64_t n =
@@ -66,6 +78,7 @@ static zx_status open_parts(zx_session *s, zx_err *err)
     zx_world *w = s->o.world;
     ZX_TRY(zx_world_agree(w, check_plan(s, err), err));
     ZX_TRY(zx_world_same(w, "the plan", zx_plan_hash(s->plan), err));
+    ZX_TRY(zx_world_agree(w, check_memory(s, err), err));
     make_boards(s);
     s->base = ZX_NEW(&s->mem, unsigned char *, s->ranks);
     ZX_TRY(zx_world_reserve(w, s->plan->arena_bytes, s->base, err));
@@ -133,8 +146,9 @@ static zx_status say_fault(const zx_session *s, zx_err *err)
         char text[ZX_FAULT_TEXT];
         const zx_status st = ZX_FAIL(
             err, failed ? (zx_status)b->failed : ZX_E_DATA,
-            "node '%s' (%s): %s (micro-batch %" PRIu64 ", rank %u)", zx_text_safe(&mem, n->name),
-            zx_ops[n->op].word, failed ? b->failure : zx_fault_text(&b->fault, text), micro, r);
+            "%s: %s (micro-batch %" PRIu64 ", rank %u)", zx_exec_node_text(s->graph, n, &mem),
+            failed ? b->failure : zx_fault_text(&b->fault, text), micro, r);
+        zx_err_in(err, "%s", zx_text_safe(&mem, s->graph->name));
         zx_arena_free(&mem);
         return st;
     }

@@ -90,7 +90,7 @@ static zx_status say_node(zx_session *s, uint64_t step, const char *what, const 
     const zx_value *v = &s->graph->values[f->value];
     const uint32_t rank = (uint32_t)((f->micro - s->first_micro) % s->ranks);
     zx_arena mem = {0};
-    const char *node = zx_text_safe(&mem, n->name), *value = zx_text_safe(&mem, v->name);
+    const char *value = zx_text_safe(&mem, v->name);
     static const char *const roles[] = {[ZX_R_INPUT] = "input",
                                         [ZX_R_PARAM] = "parameter",
                                         [ZX_R_BUFFER] = "buffer",
@@ -98,10 +98,10 @@ static zx_status say_node(zx_session *s, uint64_t step, const char *what, const 
                                         [ZX_R_MADE] = "tensor"};
     const zx_status st = ZX_FAIL(
         err, ZX_E_DIVERGED,
-        "step %" PRIu64 ": %s first in node '%s' (%s), %s%s '%s', micro-batch %" PRIu64
-        " (rank %u)",
-        step + 1, what, node, zx_ops[n->op].word,
+        "step %" PRIu64 ": %s first in %s, %s%s '%s', micro-batch %" PRIu64 " (rank %u)", step + 1,
+        what, zx_exec_node_text(s->graph, n, &mem),
         v->role == ZX_R_MADE ? "" : "which reads it from ", roles[v->role], value, f->micro, rank);
+    zx_err_in(err, "%s", zx_text_safe(&mem, s->graph->name));
     zx_arena_free(&mem);
     return st;
 }

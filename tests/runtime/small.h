@@ -75,6 +75,7 @@ static inline void build_small(zx_arena *mem, const small_options *o, zx_graph *
         const int64_t axis = 0;
         zx_attrs axes = zx_attrs_ints(mem, none, ZX_A_AXES, &axis, 1);
         axes = zx_attrs_int(mem, axes, ZX_A_KEEPDIMS, 0);
+        b.at_name = "mean";
         const uint32_t now = zx_build1(&b, ZX_OP_REDUCE_MEAN, axes, 1, h);
         const uint32_t half = zx_build_scalar(&b, ZX_F32, 0.5);
         const uint32_t sum = zx_build1(&b, ZX_OP_ADD, none, 2, old, now);

@@ -329,8 +329,8 @@ static void a_label_out_of_range(void **state)
     run_small(&o, &got);
     assert_int_equal(got.status[0], ZX_E_DATA);
     assert_string_equal(got.err.cause[0],
-                        "node 'loss' (SoftmaxCrossEntropyLoss): label 99 is outside "
-                        "the 3 classes (micro-batch 5, rank 2)");
+                        "small: node 'loss': SoftmaxCrossEntropyLoss: label 99 is "
+                        "outside the 3 classes (micro-batch 5, rank 2)");
     assert_memory_equal(got.weight, want.weight, sizeof want.weight); // untouched
     assert_memory_equal(got.buffer, want.buffer, sizeof want.buffer);
 }
@@ -349,9 +349,10 @@ static void a_number_that_is_not_finite(void **state)
     assert_true(got.report[0].applied && !got.report[1].applied);
     assert_memory_equal(got.weight, want.weight, sizeof want.weight);
     assert_memory_equal(got.buffer, want.buffer, sizeof want.buffer);
-    print_message("%s\n", got.why.cause[0]);
-    assert_non_null(strstr(got.why.cause[0], "micro-batch 7 (rank 1)"));
-    assert_non_null(strstr(got.why.cause[0], "step 2: "));
+    // x/0 of both signs: the mean of the batch is the first NaN after the infinities.
+    assert_string_equal(got.why.cause[0],
+                        "small: step 2: NaN first in node 'mean': ReduceMean, tensor "
+                        "'mean', micro-batch 7 (rank 1)");
 }
 
 int main(void)
