@@ -148,7 +148,7 @@ static zx_status check(zx_job *job, zx_text *out, zx_err *err)
     const zx_graph *g = &job->forward;
     for (uint32_t i = 0; i < g->n_params; i++)
         job->n_elements += (uint64_t)zx_shape_count(&g->values[g->params[i].value].type.shape);
-    zx_text_put(out, "%s\n", job->model);
+    zx_text_put(out, "%s\n", zx_text_safe(&job->mem, job->model));
     put_inputs(job, out);
     put_dims(job, out);
     put_loss(job, out);

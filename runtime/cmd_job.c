@@ -233,7 +233,7 @@ zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err)
 void zx_job_say_notes(zx_job *job)
 {
     for (; job->n_said < job->notes.n; job->n_said++)
-        zx_cmd_say("note: %s", job->notes.text[job->n_said]);
+        zx_cmd_say("note: %s", zx_text_safe(&job->mem, job->notes.text[job->n_said]));
 }
 
 void zx_job_close(zx_job *job)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/base/text.h"
 #include "runtime/outfile.h"
 
 enum { CHUNK = 1 << 20 }; // elements read at a time: 4 MiB, whatever the model's size
@@ -114,6 +115,11 @@ static zx_status save(zx_session *s, zx_world *world, const zx_graph *g, const c
     if (w.st == ZX_OK && writes) w.st = zx_outfile_commit(&file, err);
     w.st = zx_world_agree(world, w.st, err);
 done:
+    if (w.st == ZX_E_IO && total > 0) {
+        char size[ZX_BYTES_TEXT];
+        zx_err_hint(err, "another place, or room for the %s of this file",
+                    zx_text_size(total, size));
+    }
     zx_outfile_drop(&file);
     free(w.chunk);
     zx_arena_free(&mem);

@@ -210,6 +210,7 @@ static void a_file_too_large_leaves_nothing_half(void **state)
     cli_read(".err", r.err, sizeof r.err);
     if (WEXITSTATUS(status) != 1) fail_msg("exit code %d: %s", WEXITSTATUS(status), r.err);
     assert_non_null(strstr(r.err, "cannot write small/model.safetensors"));
+    assert_non_null(strstr(r.err, "try: another place, or room for the"));
     assert_false(cli_exists("small/model.safetensors"));
     assert_int_equal(system("ls -a small | grep -q tmp"), 256);
 }
@@ -256,18 +257,51 @@ static void not_finite_ends_the_run(void **state)
     assert_true(cli_exists("hot/model.safetensors"));
 }
 
+static pid_t start_long_run(const char *out)
+{
+    const char *const args[] = {"train", DIGITS,    "--steps", "100000000", "--out",
+                                out,     "--ranks", "2",       NULL};
+    char log[64];
+    snprintf(log, sizeof log, "%s/log.jsonl", out);
+    const pid_t pid = cli_start(args);
+    for (int i = 0; i < 1000 && cli_lines(log) < 3; i++) usleep(20000);
+    return pid;
+}
+
 static void a_signal_saves_and_ends(void **state)
 {
     (void)state;
+    static const int signals[] = {SIGTERM, SIGINT};
+    for (size_t i = 0; i < ZX_COUNT(signals); i++) {
+        cli_result r;
+        char out[16], saved[64];
+        snprintf(out, sizeof out, "stop%zu", i);
+        snprintf(saved, sizeof saved, "saved: %s/model.safetensors", out);
+        const pid_t pid = start_long_run(out);
+        kill(pid, signals[i]);
+        cli_end(pid, &r);
+        cli_expect(&r, 128 + signals[i], "", saved);
+        assert_true(cli_exists(saved + 7));
+    }
+}
+
+static void a_rank_that_dies_is_named(void **state)
+{
+    (void)state;
     cli_result r;
-    const char *const args[] = {"train", DIGITS,    "--steps", "100000000", "--out",
-                                "stop",  "--ranks", "2",       NULL};
-    const pid_t pid = cli_start(args);
-    for (int i = 0; i < 500 && cli_lines("stop/log.jsonl") < 3; i++) usleep(20000);
-    kill(pid, SIGTERM);
+    char path[64], children[256];
+    const pid_t pid = start_long_run("dead");
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+    cli_read(path, children, sizeof children);
+    char *second = strchr(children, ' ');
+    assert_non_null(second);
+    const pid_t rank = (pid_t)atoi(second);
+    assert_true(rank > 0);
+    kill(rank, SIGKILL);
     cli_end(pid, &r);
-    cli_expect(&r, 128 + SIGTERM, "", "saved: stop/model.safetensors");
-    assert_true(cli_exists("stop/model.safetensors"));
+    cli_expect(&r, 6, "", "rank 1");
+    for (char *at = children; *at > ' '; at = strchr(at, ' ') + 1)
+        assert_int_equal(kill(atoi(at), 0), -1);
 }
 
 static void new_models_are_checked_and_trained(void **state)
@@ -292,7 +326,7 @@ static void new_models_are_checked_and_trained(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + 10];
+    struct CMUnitTest tests[ZX_COUNT(rows) + 11];
     size_t n = 0;
     for (; n < ZX_COUNT(rows); n++) tests[n] = zx_case(rows[n].name, test_row, &rows[n]);
     const struct CMUnitTest runs[] = {
@@ -305,6 +339,7 @@ int main(void)
         cmocka_unit_test(a_label_out_of_range_is_named),
         cmocka_unit_test(not_finite_ends_the_run),
         cmocka_unit_test(a_signal_saves_and_ends),
+        cmocka_unit_test(a_rank_that_dies_is_named),
         cmocka_unit_test(new_models_are_checked_and_trained),
     };
     memcpy(tests + n, runs, sizeof runs);
