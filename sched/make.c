@@ -182,9 +182,9 @@ static zx_status refuse(search *s, uint64_t least, zx_err *err)
     uint32_t at = 0;
     while (zx_load_most(&d->bytes, at, at) < most) at++;
     share shares[] = {
-        {"are held shards, gradients and optimizer states", "more ranks or a higher ZeRO stage",
+        {"are held parameters, gradients and optimizer states", "more ranks or a higher ZeRO stage",
          s->held},
-        {"are activations and gradients", "a smaller micro-batch", 0},
+        {"are activations and gradients", "a smaller train_micro_batch_size_per_gpu", 0},
         {"are gathered parameters", "a larger budget: these have to be whole at once", 0},
         {"is scratch", "a larger budget", t->work[at]},
     };

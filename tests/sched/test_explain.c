@@ -1,0 +1,171 @@
+// test_explain.c - plans as people and programs see them.
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/json.h"
+#include "sched/look.h"
+#include "tests/sched/graphs.h"
+
+static uint32_t lines(const char *text)
+{
+    uint32_t n = 0;
+    for (; *text; text++) n += *text == '\n';
+    return n;
+}
+
+typedef struct fixture {
+    zx_arena mem;
+    zx_graph g;
+    zx_plan p;
+    zx_text out;
+} fixture;
+
+static void start(fixture *f, uint32_t stage, uint32_t micro_batches)
+{
+    zx_err err = {0};
+    *f = (fixture){0};
+    make_gpt(&f->mem, 12, 64, 4, 300, 2, 16, &f->g);
+    const zx_plan_options o = {.ranks = 2,
+                               .stage = stage,
+                               .micro_batches = micro_batches,
+                               .optimizer_states = 2,
+                               .machine = zx_machine_host(1),
+                               .budget = UINT64_MAX,
+                               .roomy = true};
+    assert_zx_ok(zx_plan_make(&f->g, &o, &f->mem, &f->p, &err), &err);
+}
+
+static void stop(fixture *f)
+{
+    zx_text_free(&f->out);
+    zx_arena_free(&f->mem);
+}
+
+static void has(const fixture *f, const char *what)
+{
+    if (strstr(f->out.at, what) == NULL) fail_msg("no '%s' in:\n%s", what, f->out.at);
+}
+
+static void test_folded(void **state ZX_UNUSED)
+{
+    fixture f;
+    start(&f, 3, 4);
+    zx_explain_gathers(&f.g, &f.p, NULL, &f.out);
+    zx_explain_summary(&f.g, &f.p, &f.out);
+    assert_true(lines(f.out.at) <= 40);
+    has(&f, "h.{0..11}.mlp.c_fc.weight");
+    has(&f, "reuse steps");
+    has(&f, "predicted step ");
+    has(&f, "optimizer states ");
+    stop(&f);
+}
+
+// A pattern shows every gather of what it matches; together they are all gathers.
+static void test_glob(void **state ZX_UNUSED)
+{
+    fixture f;
+    start(&f, 3, 2);
+    zx_look look;
+    zx_look_make(&f.g, &f.p, &f.mem, &look);
+    zx_explain_gathers(&f.g, &f.p, "h.3.*", &f.out);
+    uint32_t want = 1; // the head
+    for (uint32_t i = 0; i < look.n; i++)
+        want += strncmp(f.g.params[look.gathers[i].unit].name, "h.3.", 4) == 0;
+    assert_int_equal(lines(f.out.at), want);
+    assert_null(strstr(f.out.at, "h.4."));
+    stop(&f);
+}
+
+// What the table says of one gather agrees with the instructions.
+static void test_look(void **state ZX_UNUSED)
+{
+    fixture f;
+    start(&f, 3, 2);
+    zx_look look;
+    zx_look_make(&f.g, &f.p, &f.mem, &look);
+    assert_true(look.n > 0);
+    for (uint32_t i = 0; i < look.n; i++) {
+        const zx_gathered *x = &look.gathers[i];
+        assert_true(x->issue <= x->first && x->first <= x->last && x->last < x->freed);
+        assert_true(x->issued <= x->ready && x->ready <= x->used + 1e-12);
+        if (x->next == ZX_NONE) continue;
+        assert_int_equal(x->reuse_steps, x->next - x->last - 1);
+        assert_true(x->reuse_bytes <= 4 * x->reuse_elements);
+    }
+    stop(&f);
+}
+
+static void test_stages(void **state ZX_UNUSED)
+{
+    fixture f;
+    start(&f, 2, 1);
+    zx_explain_gathers(&f.g, &f.p, NULL, &f.out);
+    has(&f, "every rank holds whole parameters (stage 2, 2 ranks)");
+    has(&f, "units are gathered after their update");
+    zx_explain_states(&f.g, &f.p, "wpe.*", &f.out);
+    has(&f, "wpe.weight\n  AVAILABLE");
+    stop(&f);
+}
+
+// The states of a parameter follow one another without a gap.
+static void test_states(void **state ZX_UNUSED)
+{
+    fixture f;
+    start(&f, 3, 2);
+    zx_explain_states(&f.g, &f.p, "h.5.mlp.c_fc.weight", &f.out);
+    has(&f, "h.5.mlp.c_fc.weight\n");
+    uint32_t before = 0, n = 0;
+    for (const char *at = f.out.at; (at = strstr(at, "steps ")) != NULL; n++) {
+        unsigned from, to;
+        assert_int_equal(sscanf(at, "steps %u..%u", &from, &to), 2);
+        assert_int_equal(from, before);
+        assert_true(to >= from);
+        before = to;
+        at += 6;
+    }
+    assert_int_equal(before, f.p.n_steps);
+    assert_true(n >= 3);
+    has(&f, "NOT_AVAILABLE");
+    has(&f, "INFLIGHT");
+    stop(&f);
+}
+
+static void test_instructions(void **state ZX_UNUSED)
+{
+    fixture f;
+    start(&f, 3, 1);
+    zx_explain_instructions(&f.g, &f.p, &f.out);
+    assert_int_equal(lines(f.out.at), f.p.n_insns + 1);
+    has(&f, "gather   prefetch   gather     l");
+    has(&f, "MatMul 'h.0.mlp'");
+    stop(&f);
+}
+
+static void test_json(void **state ZX_UNUSED)
+{
+    fixture f;
+    zx_err err = {0};
+    start(&f, 3, 2);
+    f.g.name = "hostile \x1b[2J \"name\"";
+    zx_explain_json(&f.g, &f.p, &f.out);
+    assert_null(strchr(f.out.at, '\x1b'));
+    json_t *json;
+    assert_zx_ok(zx_json_parse("plan", f.out.at, f.out.n, &json, &err), &err);
+    assert_int_equal(json_array_size(json_object_get(json, "instructions")), f.p.n_insns);
+    assert_int_equal(json_array_size(json_object_get(json, "steps")), f.p.n_steps);
+    json_decref(json);
+    stop(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_folded), cmocka_unit_test(test_glob),
+        cmocka_unit_test(test_look),   cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_states), cmocka_unit_test(test_instructions),
+        cmocka_unit_test(test_json),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
