@@ -56,6 +56,7 @@ typedef struct zx_import_options {
     double loss_smoothing;
     bool forward_only;              // `zerox check`: a graph without a loss is fine
     uint64_t seed;                  // for parameters that RandomNormal and its like make
+    uint64_t fold_bytes;            // live bytes of folded constants at most; 0: 8 GiB
 } zx_import_options;
 
 typedef struct zx_notes { // what a user should know, one sentence each: warnings and traps

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_FOLDED (UINT64_C(8) << 30) // live bytes of folded constants
+#define MAX_FOLDED (UINT64_C(8) << 30) // live bytes of folded constants, by default
 #define SMALL_BYTES 4096               // up to here a constant of the file is looked at for equals
 
 // ---- failing -----------------------------------------------------------------------------------------
@@ -91,7 +91,8 @@ static zx_iaux *aux(zx_imp *c, uint32_t v)
 
 static uint32_t block_new(zx_imp *c, uint64_t size)
 {
-    if (size > MAX_FOLDED || c->block_bytes + size > MAX_FOLDED) {
+    const uint64_t most = c->options->fold_bytes > 0 ? c->options->fold_bytes : MAX_FOLDED;
+    if (size > most || c->block_bytes + size > most) {
         char text[ZX_BYTES_TEXT];
         zx_fail(c, ZX_E_UNSUPPORTED, "a constant of %s is too large to be made while importing",
                 zx_text_size(size, text));
