@@ -1,5 +1,4 @@
-// cmd_plan.c - zerox plan: makes the plan of a training step and shows it. Needs no data and no
-// ranks.
+// cmd_plan.c - zerox plan: makes the plan of a training step and shows it; needs no data, no ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,5 +1,4 @@
-// cmd_train.c - zerox train: every rank imports, rank 0 plans, every rank checks the plan and runs
-// it.
+// cmd_train.c - zerox train: each rank imports, rank 0 plans, each rank checks the plan and runs it.
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cmd_train.h"
 

@@ -1,5 +1,4 @@
-// main.c - the program: finds the command, prints what it failed at, and is the only place that
-// exits.
+// main.c - the program: finds the command and prints what it failed at; the only place that exits.
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 
