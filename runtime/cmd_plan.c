@@ -20,6 +20,24 @@ static zx_status read_format(const zx_options *o, plan_format *out, zx_err *err)
     return ZX_FAIL(err, ZX_E_USAGE, "--format is text, states or json, not '%s'", given);
 }
 
+// A pattern that matches nothing is an error: an empty answer would look like a plan without
+// gathers.
+static zx_status check_unit(const zx_job *job, zx_err *err)
+{
+    const char *glob = zx_given_text(job->o, ZX_OPT_UNIT), *tied = NULL;
+    if (glob == NULL) return ZX_OK;
+    for (uint32_t i = 0; i < job->train.n_params; i++) {
+        const zx_param *p = &job->train.params[i];
+        if (zx_text_match(glob, p->name)) return ZX_OK;
+        for (uint32_t k = 0; k < p->n_aliases; k++)
+            if (zx_text_match(glob, p->aliases[k])) tied = p->name;
+    }
+    zx_arena *mem = (zx_arena *)(uintptr_t)&job->mem;
+    if (tied != NULL) zx_err_hint(err, "--unit '%s': it is tied", zx_text_safe(mem, tied));
+    zx_err_hint(err, "zerox check %s lists the parameters", zx_text_safe(mem, job->model));
+    return ZX_FAIL(err, ZX_E_USAGE, "--unit: no parameter is named '%s'", zx_text_safe(mem, glob));
+}
+
 static void show(const zx_job *job, const zx_plan *plan, plan_format format, zx_text *out)
 {
     const char *unit = zx_given_text(job->o, ZX_OPT_UNIT);
@@ -51,6 +69,7 @@ int zx_cmd_plan(const zx_options *o, zx_err *err)
     if (st == ZX_OK) st = zx_job_open(&job, o, (uint32_t)ranks, true, err);
     if (st == ZX_OK) st = zx_job_import(&job, false, err);
     zx_job_say_notes(&job);
+    if (st == ZX_OK) st = check_unit(&job, err);
     if (st == ZX_OK) st = zx_job_plan(&job, &job.mem, &plan, err);
     if (st == ZX_OK) {
         show(&job, &plan, format, &out);
