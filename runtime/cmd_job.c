@@ -184,6 +184,8 @@ zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
                             .micro_batch = job->batch.micro,
                             .keep_ties = zx_given(job->o, ZX_OPT_KEEP_TIES),
                             .forward_only = forward_only,
+                            // every rank folds its own; half of what there is, shared, is plenty
+                            .fold_bytes = zx_memory_usable() / 2 / job->ranks,
                             .seed = job->seed};
     ZX_TRY(bind_dims(job, &io, err));
     io.n_shapes = zx_data_shapes(job->data, &io.shapes);
