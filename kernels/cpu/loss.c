@@ -136,7 +136,7 @@ static void entropy_pieces(void *ctx, int64_t from, int64_t to)
 {
     const loss_job *j = ctx;
     for (int64_t piece = from; piece < to; piece++) {
-        float *scratch = j->scratch + piece * j->a.n;
+        float *scratch = j->scratch != NULL ? j->scratch + piece * j->a.n : NULL;
         const int64_t first = piece * j->lines_per_piece;
         for (int64_t i = first; i < zx_min_i64(j->lines, first + j->lines_per_piece); i++) {
             const int64_t y = class_of(j, i);
@@ -189,7 +189,7 @@ static void entropy_grad_pieces(void *ctx, int64_t from, int64_t to)
     const loss_job *j = ctx;
     const double even = j->smoothing / (double)j->a.n;
     for (int64_t piece = from; piece < to; piece++) {
-        float *scratch = j->scratch + piece * j->a.n;
+        float *scratch = j->scratch != NULL ? j->scratch + piece * j->a.n : NULL;
         const int64_t first = piece * j->lines_per_piece;
         for (int64_t i = first; i < zx_min_i64(j->lines, first + j->lines_per_piece); i++) {
             const int64_t y = class_of(j, i);
