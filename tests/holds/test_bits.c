@@ -1,0 +1,218 @@
+// test_bits.c - the same ranks, threads and seed give the same losses and weights, bit for bit, at
+// every stage and budget, with and without overlap, run again or started by a launcher.
+//
+// A row compares a run with the first one of its model, optimizer and number of ranks: stage 3 by
+// default. Every run's measured peak has to be its plan's, too.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/holds/holds.h"
+
+#define CASES ZX_TEST_DATA "/cases"
+#define MODELS ZX_SOURCE "/models"
+
+static const struct model {
+    const char *name, *args;
+    int samples; // of a micro-batch
+} models[] = {
+    {"gpt2_dynamic",
+     CASES "/gpt2_dynamic/model.onnx --data input_ids=" CASES "/gpt2_dynamic/input_ids.npy"
+           " --data labels=" CASES "/gpt2_dynamic/labels.npy",
+     2},
+    {"convnet", // has buffers
+     CASES "/convnet/model.onnx --data x=" CASES "/convnet/x.npy"
+           " --data labels=" CASES "/convnet/labels.npy",
+     32},
+    {"bytegpt", // has dropout
+     MODELS "/bytegpt/model.onnx --data input_ids=" MODELS "/bytegpt/text.txt"
+            " --data labels=" MODELS "/bytegpt/text.txt:+1",
+     8},
+};
+enum { GPT2, CONVNET, BYTEGPT };
+
+static const struct optimizer {
+    const char *name, *json;
+} optimizers[] = {
+    {"AdamW", "{\"type\": \"AdamW\", \"params\": {\"lr\": 2e-3, \"weight_decay\": 0.01}}"},
+    {"Adam", "{\"type\": \"Adam\", \"params\": {\"lr\": 2e-3, \"adam_w_mode\": false, "
+             "\"weight_decay\": 0.01}}"},
+    {"SGD", "{\"type\": \"SGD\", \"params\": {\"lr\": 0.1}}"},
+    {"momentum", "{\"type\": \"SGD\", \"params\": {\"lr\": 0.05, \"momentum\": 0.9, "
+                 "\"nesterov\": true, \"weight_decay\": 0.01}}"},
+};
+enum { ADAMW, ADAM, SGD, MOMENTUM };
+
+typedef enum variant {
+    STAGE_0,
+    STAGE_1,
+    STAGE_2,
+    LEAST,
+    MIDDLE,
+    NO_OVERLAP,
+    AGAIN,
+    LAUNCHER,
+    LEAST_0,
+    LEAST_1,
+    LEAST_2,
+    NO_OVERLAP_0,
+    NO_OVERLAP_2,
+    POISON,
+    SLOW_WIRE,
+    VARIANTS
+} variant;
+
+static const struct variant_row {
+    const char *name, *options;
+} variants[VARIANTS] = {
+    [STAGE_0] = {"stage 0", "--stage 0"},
+    [STAGE_1] = {"stage 1", "--stage 1"},
+    [STAGE_2] = {"stage 2", "--stage 2"},
+    [LEAST] = {"the least budget", "--budget min"},
+    [MIDDLE] = {"a budget between", "--budget %llu"},
+    [NO_OVERLAP] = {"no overlap", "--no-overlap"},
+    [AGAIN] = {"a run again", ""},
+    [LAUNCHER] = {"started by a launcher", ""},
+    [LEAST_0] = {"stage 0, the least budget", "--stage 0 --budget min"},
+    [LEAST_1] = {"stage 1, the least budget", "--stage 1 --budget min"},
+    [LEAST_2] = {"stage 2, the least budget", "--stage 2 --budget min"},
+    [NO_OVERLAP_0] = {"stage 0, no overlap", "--stage 0 --no-overlap"},
+    [NO_OVERLAP_2] = {"stage 2, no overlap", "--stage 2 --no-overlap"},
+    [POISON] = {"freed bytes are poisoned", "--budget min --poison"},
+    [SLOW_WIRE] = {"a slow wire", "--wire-delay 1ms"},
+};
+
+#define BIT(v) (1u << (v))
+#define ALL (BIT(VARIANTS) - 1)
+#define STAGES (BIT(STAGE_0) | BIT(STAGE_1) | BIT(STAGE_2))
+static const struct group {
+    uint32_t model, optimizer, ranks;
+    uint32_t variants; // bits
+} groups[] = {
+    {GPT2, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(AGAIN)},
+    {GPT2, ADAMW, 2, ALL},
+    {GPT2, ADAMW, 3, STAGES | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(LAUNCHER)},
+    {CONVNET, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST) | BIT(NO_OVERLAP)},
+    {CONVNET, ADAMW, 2, STAGES | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(POISON)},
+    {CONVNET, ADAMW, 3, STAGES | BIT(LEAST_1) | BIT(NO_OVERLAP_0) | BIT(LAUNCHER)},
+    {BYTEGPT, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST)},
+    {BYTEGPT, ADAMW, 2, STAGES | BIT(LEAST) | BIT(NO_OVERLAP) | BIT(AGAIN)},
+    {BYTEGPT, ADAMW, 3, BIT(STAGE_0) | BIT(LEAST) | BIT(LAUNCHER)},
+    {GPT2, ADAM, 3, BIT(STAGE_0) | BIT(STAGE_2)},
+    {GPT2, SGD, 2, STAGES | BIT(LEAST)},
+    {GPT2, MOMENTUM, 2, STAGES | BIT(LEAST)},
+    {CONVNET, MOMENTUM, 3, STAGES | BIT(NO_OVERLAP)},
+    {BYTEGPT, SGD, 3, BIT(STAGE_1)},
+};
+
+typedef struct row {
+    const struct group *group;
+    variant variant;
+    char name[96];
+} row;
+
+static uint64_t planned_peak(const char *args)
+{
+    json_t *plan = holds_plan("%s", args);
+    const uint64_t peak = (uint64_t)json_integer_value(json_object_get(plan, "peak_bytes"));
+    json_decref(plan);
+    return peak;
+}
+
+static void expect_planned_peak(const char *name)
+{
+    static holds_row rows[HOLDS_ROWS];
+    const uint64_t peak = holds_decided(name, "planned_peak_bytes");
+    assert_true(peak <= holds_decided(name, "budget_bytes"));
+    const uint32_t n = holds_log(name, rows);
+    for (uint32_t i = 0; i < n; i++)
+        if (rows[i].peak_bytes != peak)
+            fail_msg("%s: step %u: peak %llu, planned %llu", name, i + 1,
+                     (unsigned long long)rows[i].peak_bytes, (unsigned long long)peak);
+}
+
+// The model, its data and configuration, as arguments.
+static void arguments(const struct group *g, char *args, size_t room)
+{
+    const struct model *m = &models[g->model];
+    char config[512];
+    const int n = snprintf(config, sizeof config,
+                           "{\"train_micro_batch_size_per_gpu\": %d, "
+                           "\"gradient_accumulation_steps\": 2, \"gradient_clipping\": 1.0, "
+                           "\"zero_optimization\": {\"stage\": 3}, \"optimizer\": %s}",
+                           m->samples, optimizers[g->optimizer].json);
+    holds_write("zero.json", config, (size_t)n);
+    snprintf(args, room, "%s --config zero.json --ranks %u", m->args, g->ranks);
+}
+
+static void first_run(const struct group *g, const char *args, char name[64])
+{
+    snprintf(name, 64, "first-%d", (int)(g - groups));
+    char log[80];
+    snprintf(log, sizeof log, "%s/log.jsonl", name);
+    FILE *f = fopen(log, "r");
+    if (f != NULL) {
+        fclose(f);
+        return;
+    }
+    holds_train(name, "%s --steps 3", args);
+    expect_planned_peak(name);
+}
+
+static void same_bits(void **state)
+{
+    const row *r = *state;
+    const struct group *g = r->group;
+    char args[2048], first[64], second[64], options[64];
+    arguments(g, args, sizeof args);
+    first_run(g, args, first);
+    snprintf(second, sizeof second, "run-%d-%d", (int)(g - groups), (int)r->variant);
+    snprintf(options, sizeof options, "%s", variants[r->variant].options);
+    if (r->variant == MIDDLE) {
+        const uint64_t most = holds_decided(first, "planned_peak_bytes");
+        char least[2100];
+        snprintf(least, sizeof least, "%s --budget min", args);
+        const uint64_t between = (most + planned_peak(least)) / 2;
+        snprintf(options, sizeof options, "--budget %llu", (unsigned long long)between);
+    }
+    if (r->variant == LAUNCHER) { // says itself how many ranks there are
+        *strstr(args, " --ranks") = '\0';
+        holds_launched(second, g->ranks, "%s --steps 3", args);
+    } else {
+        holds_train(second, "%s --steps 3 %s", args, options);
+    }
+    expect_planned_peak(second);
+    holds_expect_same(first, second);
+}
+
+// What the comparisons above look at does change: with the seed of dropout.
+static void other_seeds_differ(void **state)
+{
+    (void)state;
+    const struct group g = {BYTEGPT, ADAMW, 2, 0};
+    char args[2048];
+    arguments(&g, args, sizeof args);
+    holds_train("seed-7", "%s --seed 7 --steps 1", args);
+    holds_train("seed-8", "%s --seed 8 --steps 1", args);
+    holds_row a[HOLDS_ROWS], b[HOLDS_ROWS];
+    holds_log("seed-7", a);
+    holds_log("seed-8", b);
+    assert_true(a[0].loss != b[0].loss && a[0].grad_norm != b[0].grad_norm);
+}
+
+int main(void)
+{
+    static row rows[ZX_COUNT(groups) * VARIANTS];
+    static struct CMUnitTest tests[ZX_COUNT(groups) * VARIANTS + 1];
+    size_t n = 0;
+    for (size_t i = 0; i < ZX_COUNT(groups); i++)
+        for (uint32_t v = 0; v < VARIANTS; v++) {
+            const struct group *g = &groups[i];
+            if (!(g->variants & BIT(v))) continue;
+            rows[n] = (row){.group = g, .variant = (variant)v};
+            snprintf(rows[n].name, sizeof rows[n].name, "%s, %s, %u ranks: %s",
+                     models[g->model].name, optimizers[g->optimizer].name, g->ranks,
+                     variants[v].name);
+            tests[n] = zx_case(rows[n].name, same_bits, &rows[n]);
+            n++;
+        }
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(other_seeds_differ);
+    return _cmocka_run_group_tests("bits", tests, n, holds_setup, holds_teardown);
+}
