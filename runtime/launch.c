@@ -61,11 +61,13 @@ static void on_signal(int number, siginfo_t *info, void *context)
     if (s != NULL) zx_session_ask_stop(s);
 }
 
-// nohup and a shell's background jobs ignore some signals: that stays.
+// nohup's SIGHUP stays ignored. SIGINT doesn't: scripts start their background jobs with it ignored
+// and mean it all the same when they send it.
 static bool is_ignored(int number)
 {
     struct sigaction before;
-    return sigaction(number, NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+    return number == SIGHUP && sigaction(number, NULL, &before) == 0 &&
+           before.sa_handler == SIG_IGN;
 }
 
 static void handle_signals(bool launched)
@@ -311,33 +313,36 @@ static void reap(team *t)
         if (c->pid <= 0 || waitpid(c->pid, &c->status, WNOHANG) != c->pid) continue;
         c->pid = 0;
         t->n_alive--;
+        // A peer that noticed may be seen to end before the rank that died: that one still counts.
+        if (WIFSIGNALED(c->status) && !t->killing && t->dead == ZX_NONE) t->dead = r;
         if (!ended_badly(c->status) || t->failing) continue;
         t->failing = true;
         t->grace_until = now_seconds() + GRACE_SECONDS;
-        if (WIFSIGNALED(c->status) && !t->impatient) t->dead = r;
     }
+}
+
+static void kill_all(team *t)
+{
+    t->killing = true;
+    signal_all(t, SIGKILL);
 }
 
 static void wait_for_all(team *t, const sigset_t *watched)
 {
-    bool killed = false;
     while (t->n_alive > 0) {
         const struct timespec nap = {.tv_nsec = (long)(1e9 * LOOK_SECONDS)};
         const int got = sigtimedwait(watched, NULL, &nap);
         if (got > 0 && got != SIGCHLD) {
             if (t->signal != 0) {
                 t->impatient = true;
-                signal_all(t, SIGKILL);
+                kill_all(t);
             } else {
                 t->signal = got;
                 signal_all(t, got);
             }
         }
         reap(t);
-        if (t->failing && !killed && now_seconds() > t->grace_until) {
-            signal_all(t, SIGKILL);
-            killed = true;
-        }
+        if (t->failing && !t->killing && now_seconds() > t->grace_until) kill_all(t);
     }
 }
 
@@ -410,7 +415,7 @@ static int run_team(const zx_who *who, zx_rank_run *run, void *arg, zx_err *err)
     sigprocmask(SIG_BLOCK, &watched, &before);
     sigaction(SIGCHLD, &child_default, &child_before); // ignored, a child would leave no status
     zx_status st = start_ranks(&t, who, &before, run, arg, err);
-    if (st != ZX_OK) signal_all(&t, SIGKILL);
+    if (st != ZX_OK) kill_all(&t);
     wait_for_all(&t, &watched);
     const int code = st != ZX_OK ? zx_status_exit(st) : outcome(&t, err);
     for (uint32_t r = 0; r < t.n; r++)
