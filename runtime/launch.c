@@ -237,6 +237,7 @@ typedef struct team {
     uint32_t n, n_alive;
     int signal;         // the first that the launcher got
     bool impatient;     // it got a second one: all were killed
+    bool killing;       // ranks were killed from here
     bool failing;       // a rank has died or failed
     double grace_until; // then the rest is killed
     uint32_t dead;      // the first rank that somebody else killed; ZX_NONE
