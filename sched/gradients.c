@@ -25,8 +25,7 @@ static const zx_storage *storage_of(const zx_draft *d, const zx_flow *f, uint32_
     return w.kind == ZX_AT_STORAGE ? &d->trace->storages[w.index] : NULL;
 }
 
-// The last step until which a gradient may be held.
-static int64_t latest(const zx_draft *d, const zx_flow *f)
+int64_t zx_flow_latest(const zx_draft *d, const zx_flow *f)
 {
     const int64_t n = d->trace->n_steps;
     uint32_t i;
@@ -89,7 +88,7 @@ static void group(zx_draft *d, hold *holds)
         bool joins = i > 0 && bytes + d->unit_bytes[f->unit] <= d->knobs.launch_bytes &&
                      (most == 0 || elements + d->unit_elements[f->unit] <= most);
         for (uint32_t k = from; joins && k < i; k++)
-            joins = f->ready <= latest(d, &d->flows[k]) &&
+            joins = f->ready <= zx_flow_latest(d, &d->flows[k]) &&
                     extend(d, holds, &d->flows[k], f->ready, false);
         if (!joins) {
             n += i > 0;
@@ -109,12 +108,13 @@ static double when(const zx_trace *t, int64_t step)
 }
 
 // How long compute may go on before the launch of flows [from, to) has to be waited for.
-static int64_t pick_drained(const zx_draft *d, uint32_t from, uint32_t to, double end)
+static int64_t pick_drained(const zx_draft *d, uint32_t from, uint32_t to, double end,
+                            int64_t *want)
 {
     const int64_t begin = d->flows[to - 1].ready;
     int64_t lo = begin, hi = INT64_MAX, bytes = 0;
     for (uint32_t i = from; i < to; i++) {
-        const int64_t l = latest(d, &d->flows[i]);
+        const int64_t l = zx_flow_latest(d, &d->flows[i]);
         if (l < hi) hi = l;
         bytes += bytes_of(d, &d->flows[i]);
     }
@@ -125,6 +125,7 @@ static int64_t pick_drained(const zx_draft *d, uint32_t from, uint32_t to, doubl
         else
             lo = mid + 1;
     }
+    *want = lo;
     int64_t a = begin, b = lo; // the last one until which it fits
     while (a < b) {
         const int64_t mid = a + (b - a + 1) / 2;
@@ -161,9 +162,11 @@ void zx_pass_gradients(zx_draft *d)
                                               : zx_reduce_seconds(&o->machine, o->ranks, bytes);
             wire = (ready > wire ? ready : wire) + takes * d->knobs.eager;
             if (r == 0) continue;
-            const int64_t drained = pick_drained(d, from, to, wire);
+            int64_t want;
+            const int64_t drained = pick_drained(d, from, to, wire, &want);
             for (uint32_t i = from; i < to; i++) {
                 d->flows[i].drained = drained;
+                d->flows[i].want = want;
                 extend(d, holds, &d->flows[i], drained, true);
             }
         }

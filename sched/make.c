@@ -28,8 +28,9 @@ typedef struct search {
 #define AS_GOOD 1.001 // times this near are the same; then the smaller plan is better
 #define ROOMY 1.05    // without a budget: how much slower than the best is well spent on memory
 #define BISECTIONS 7
+#define ENOUGH 8 // micro-batches in a try
 #define SETTLINGS 6
-#define SHRINKS 4 // how often a draft that placement made too big is made again with less
+#define SHRINKS 6 // how often a draft that placement made too big is made again with less
 
 static double seconds_of(search *s)
 {
@@ -46,16 +47,20 @@ static bool better(const found *a, const found *than)
 }
 
 // Makes the draft for these knobs within `most` bytes of transient memory. Placement may take more
-// than the passes counted: then they get less.
+// than the passes counted: then they get less. Knobs with a limit of 0 are left to the stretching.
 static bool draft_within(search *s, zx_knobs *k, uint64_t most)
 {
+    if (k->limit == 0) {
+        zx_draft_run(&s->draft, &s->facts, k);
+        return s->draft.transient <= most;
+    }
     k->limit = most;
     for (int i = 0; i < SHRINKS; i++) {
         zx_draft_run(&s->draft, &s->facts, k);
         if (s->draft.transient <= most) return true;
         const uint64_t over = s->draft.transient - most;
         if (over >= k->limit) return false;
-        k->limit -= over;
+        k->limit = i == 0 ? k->limit - over : k->limit / 8 * 7;
     }
     return false;
 }
@@ -105,12 +110,14 @@ static void turn_knobs(search *s, uint64_t budget)
     const uint64_t bytes[] = {launch, 0, 8 * launch};
     const bool overlap = !s->o->no_overlap;
     const uint32_t order = s->smallest.knobs.order;
-    zx_knobs k = {.residency = 1, .order = order};
+    zx_knobs k = {.limit = most, .residency = 1, .order = order};
     if (overlap) {
         k.eager = eager[0];
         k.launch_bytes = bytes[0];
     }
     try(s, k, most);
+    for (uint32_t i = 0; overlap && i < ZX_COUNT(eager); i++)
+        try(s, (zx_knobs){.eager = eager[i], .order = order}, most);
     for (uint32_t i = 1; i < ZX_COUNT(residency) && s->facts.gathers; i++) {
         zx_knobs other = k;
         other.residency = residency[i];
@@ -150,7 +157,8 @@ static void save_memory(search *s)
     for (int i = 0; i < BISECTIONS && lo < hi; i++) {
         const uint64_t mid = lo + (hi - lo) / 2;
         const zx_mark mark = zx_arena_mark(s->scratch);
-        zx_knobs k = knobs;
+        zx_knobs k = knobs; // where they have no limit there is nothing to save
+        if (k.limit == 0) return;
         bool good = draft_within(s, &k, mid);
         if (good) {
             const found x = {k, s->held + s->draft.transient, seconds_of(s)};
@@ -220,13 +228,15 @@ zx_status zx_plan_make(const zx_graph *train, const zx_plan_options *o, zx_arena
     zx_status st = ZX_OK;
     zx_arena kept = {0}, scratch = {0};
     zx_trace trace;
-    search s = {.g = train, .o = o, .scratch = &scratch};
-    st = zx_trace_make(train, o, &kept, &trace, err);
+    zx_plan_options few = *o; // what is tried: micro-batches are alike
+    if (few.micro_batches > ENOUGH) few.micro_batches = ENOUGH;
+    search s = {.g = train, .o = &few, .scratch = &scratch};
+    st = zx_trace_make(train, &few, &kept, &trace, err);
     if (st == ZX_OK && (uint64_t)trace.n_steps * o->micro_batches >= ZX_NONE / 4)
         st = ZX_FAIL(err, ZX_E_UNSUPPORTED, "%u micro-batches of %u nodes are too many for a plan",
                      o->micro_batches, trace.n_steps);
-    if (st == ZX_OK) st = zx_draft_make(&trace, o, &kept, &s.facts, err);
-    if (st == ZX_OK) st = zx_draft_make(&trace, o, &kept, &s.draft, err);
+    if (st == ZX_OK) st = zx_draft_make(&trace, &few, &kept, &s.facts, err);
+    if (st == ZX_OK) st = zx_draft_make(&trace, &few, &kept, &s.draft, err);
     if (st != ZX_OK) goto done;
     s.draft.mem = &scratch;
     s.held = zx_held_bytes(&trace, o);
@@ -240,6 +250,7 @@ zx_status zx_plan_make(const zx_graph *train, const zx_plan_options *o, zx_arena
     if (!o->least) turn_knobs(&s, budget);
     if (o->roomy && !o->least) save_memory(&s);
 
+    few.micro_batches = trace.micro_batches = o->micro_batches;
     zx_draft_run(&s.draft, &s.facts, &s.best.knobs);
     zx_emit(&s.draft, mem, out);
     out->budget = budget;

@@ -225,4 +225,5 @@ void zx_draft_run(zx_draft *d, const zx_draft *facts, const zx_knobs *knobs)
     zx_pass_prefetch(d);
     zx_pass_gradients(d);
     zx_pass_place(d);
+    zx_pass_stretch(d);
 }

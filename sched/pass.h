@@ -36,6 +36,7 @@ typedef struct zx_stay {
     uint32_t unit;
     uint32_t use, n_uses; // the uses it serves: the first, and how many around the circle
     int64_t issue;        // step before which its gather is issued
+    int64_t want;         // and before which it would be if memory were no object
     int64_t first, last;  // first and last step that reads it
     bool always;          // gathered once, stays for the whole step
     bool wraps;           // reads on in the next micro-batch
@@ -47,6 +48,7 @@ typedef struct zx_flow {
     uint32_t unit;
     int64_t ready;   // the step after which it is whole
     int64_t drained; // the step after which its bytes may be given away; >= ready of its launch
+    int64_t want;    // and after which they would be if memory were no object
     uint32_t launch; // flows of one launch are next to each other
 } zx_flow;
 
@@ -101,16 +103,22 @@ double zx_allreduce_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes)
 uint64_t zx_gather_wire(uint32_t ranks, uint64_t bytes); // bytes that a rank receives, and sends
 uint64_t zx_allreduce_wire(uint32_t ranks, uint64_t bytes);
 
+// The step at which a stay's launch may begin at the earliest, not to meet itself in the
+// micro-batch before; the step until which a gradient may be held at the latest.
+int64_t zx_stay_earliest(const zx_draft *d, const zx_stay *s);
+int64_t zx_flow_latest(const zx_draft *d, const zx_flow *f);
+
 // Fills the facts and the least decisions; E_BUDGET where stage3_max_live_parameters can't be kept.
 zx_status zx_draft_make(const zx_trace *t, const zx_plan_options *o, zx_arena *mem, zx_draft *out,
                         zx_err *err);
-// Starts over with other knobs and runs the passes up to placement.
+// Starts over with other knobs and runs the passes up to emission.
 void zx_draft_run(zx_draft *d, const zx_draft *facts, const zx_knobs *knobs);
 
 void zx_pass_residency(zx_draft *d);
 void zx_pass_prefetch(zx_draft *d);
 void zx_pass_gradients(zx_draft *d);
 void zx_pass_place(zx_draft *d);
+void zx_pass_stretch(zx_draft *d);
 #define ZX_PLACE_ORDERS 4 // values of knobs.order
 
 // The held slots, the same for every draft: bytes up to where the transient ones begin.

@@ -6,6 +6,11 @@
 #include "sched/pass.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+// Placements that are tried: for the least plan, and for others.
+#define ROUNDS_LEAST 12
+#define ROUNDS 3
 
 static void collect(zx_draft *d)
 {
@@ -70,16 +75,12 @@ typedef struct placed { // in order of offset
     uint32_t from, length; // around the circle
 } placed;
 
-// First fit: `list` is kept in order of offset, so one walk finds the lowest free address.
-void zx_pass_place(zx_draft *d)
+// First fit: `list` is kept in order of offset, so one walk finds the lowest free address. Returns
+// which item ends highest.
+static uint32_t fit(zx_draft *d, const item *items, placed *list)
 {
-    collect(d);
     const uint32_t n = d->trace->n_steps;
-    item *items = ZX_NEW(d->mem, item, d->n_spans);
-    placed *list = ZX_NEW(d->mem, placed, d->n_spans);
-    for (uint32_t i = 0; i < d->n_spans; i++)
-        items[i] = (item){key_of(&d->spans[i], d->knobs.order), i};
-    qsort(items, d->n_spans, sizeof *items, higher);
+    uint32_t top = 0;
     d->transient = 0;
     for (uint32_t k = 0; k < d->n_spans; k++) {
         zx_span *s = &d->spans[items[k].span];
@@ -94,7 +95,10 @@ void zx_pass_place(zx_draft *d)
             if (a < length || b < list[i].length) at = zx_align_up(list[i].end, ZX_ALIGN);
         }
         s->offset = at;
-        if (at + s->bytes > d->transient) d->transient = at + s->bytes;
+        if (at + s->bytes > d->transient) {
+            d->transient = at + s->bytes;
+            top = k;
+        }
         uint32_t where = k; // keep the order
         while (where > 0 && list[where - 1].offset > at) {
             list[where] = list[where - 1];
@@ -102,4 +106,35 @@ void zx_pass_place(zx_draft *d)
         }
         list[where] = (placed){at, at + s->bytes, from, length};
     }
+    return top;
+}
+
+// Where more than the limit comes out, what ends highest is taken first the next time.
+void zx_pass_place(zx_draft *d)
+{
+    collect(d);
+    item *items = ZX_NEW(d->mem, item, d->n_spans);
+    placed *list = ZX_NEW(d->mem, placed, d->n_spans);
+    zx_span *best = ZX_NEW(d->mem, zx_span, d->n_spans);
+    for (uint32_t i = 0; i < d->n_spans; i++)
+        items[i] = (item){key_of(&d->spans[i], d->knobs.order), i};
+    qsort(items, d->n_spans, sizeof *items, higher);
+    const int64_t load = zx_load_most(&d->bytes, 0, (int64_t)d->trace->n_steps - 1);
+    const uint64_t enough =
+        load > 0 && (uint64_t)load > d->knobs.limit ? (uint64_t)load : d->knobs.limit;
+    uint64_t least = UINT64_MAX;
+    const int rounds = d->knobs.limit == 0 ? ROUNDS_LEAST : ROUNDS;
+    for (int round = 0; round < rounds; round++) {
+        const uint32_t top = fit(d, items, list);
+        if (d->transient < least) {
+            least = d->transient;
+            if (d->n_spans > 0) memcpy(best, d->spans, d->n_spans * sizeof *best);
+        }
+        if (d->transient <= enough || top == 0) break;
+        const item first = items[top];
+        memmove(items + 1, items, top * sizeof *items);
+        items[0] = first;
+    }
+    d->transient = least;
+    if (d->n_spans > 0) memcpy(d->spans, best, d->n_spans * sizeof *best);
 }

@@ -22,8 +22,7 @@ static bool fits(const zx_draft *d, int64_t from, int64_t to, int64_t bytes, int
            (live == 0 || (uint64_t)(zx_load_most(&d->elements, from, to) + elements) <= live);
 }
 
-// The earliest step at which a stay may begin without meeting itself in the micro-batch before.
-static int64_t earliest(const zx_draft *d, const zx_stay *s)
+int64_t zx_stay_earliest(const zx_draft *d, const zx_stay *s)
 {
     if (d->trace->micro_batches == 1) return 0;
     return s->last - (int64_t)d->trace->n_steps + 1;
@@ -36,7 +35,7 @@ static bool joins(zx_draft *d, const group *g, const zx_stay *s, bool unit_is_in
     const int64_t elements = (int64_t)d->unit_elements[s->unit];
     if ((uint64_t)(g->bytes + bytes) > d->knobs.launch_bytes) return false;
     const int64_t at = d->stays[g->from].first;
-    return at >= earliest(d, s) && fits(d, at, s->first - 1, bytes, elements);
+    return at >= zx_stay_earliest(d, s) && fits(d, at, s->first - 1, bytes, elements);
 }
 
 static uint32_t make_groups(zx_draft *d, group *groups)
@@ -49,7 +48,7 @@ static uint32_t make_groups(zx_draft *d, group *groups)
         if (s->always) continue;
         const int64_t bytes = (int64_t)d->unit_bytes[s->unit];
         const int64_t elements = (int64_t)d->unit_elements[s->unit];
-        // A stay for the whole step in between doesn't end a launch, so members may be apart.
+        // A stay for the whole step in between ends a launch: members are next to each other.
         if (n > 0 && groups[n - 1].to == i && joins(d, &groups[n - 1], s, in[s->unit] == n)) {
             const int64_t at = d->stays[groups[n - 1].from].first;
             zx_load_add(&d->bytes, at, s->first - 1, bytes);
@@ -94,26 +93,30 @@ static void lay_out(const zx_draft *d, group *groups, uint32_t n)
     }
 }
 
-static int64_t pick_issue(const zx_draft *d, const group *g, int64_t before)
+// The last step that begins no later than the launch should, as far as its members' earlier stays
+// allow.
+static int64_t pick_want(const zx_draft *d, const group *g)
 {
-    const int64_t first = d->stays[g->from].first;
-    int64_t lo = before; // launches leave in order
+    int64_t a = INT64_MIN, b = d->stays[g->from].first;
     for (uint32_t i = g->from; i < g->to; i++) {
-        const int64_t e = earliest(d, &d->stays[i]);
-        if (e > lo) lo = e;
+        const int64_t e = zx_stay_earliest(d, &d->stays[i]);
+        if (e > a) a = e;
     }
-    if (lo >= first) return first;
-    int64_t hi = first; // the last step that begins no later than `start`, not before lo
-    for (int64_t a = lo, b = first; a < b;) {
+    while (a < b) {
         const int64_t mid = a + (b - a + 1) / 2;
         if (when(d->trace, mid) <= g->start)
             a = mid;
         else
             b = mid - 1;
-        hi = a;
     }
-    lo = hi;
-    int64_t a = lo, b = first; // the first step from which on it fits
+    return b;
+}
+
+// The first step from which on the launch fits; launches leave in order.
+static int64_t pick_issue(const zx_draft *d, const group *g, int64_t want, int64_t before)
+{
+    const int64_t first = d->stays[g->from].first;
+    int64_t a = want > before ? want : before, b = first;
     while (a < b) {
         const int64_t mid = a + (b - a) / 2;
         if (fits(d, mid, first - 1, g->bytes, g->elements))
@@ -121,7 +124,7 @@ static int64_t pick_issue(const zx_draft *d, const group *g, int64_t before)
         else
             a = mid + 1;
     }
-    return a;
+    return b;
 }
 
 void zx_pass_prefetch(zx_draft *d)
@@ -134,10 +137,13 @@ void zx_pass_prefetch(zx_draft *d)
     int64_t before = -(int64_t)d->trace->n_steps;
     for (uint32_t k = 0; k < n; k++) {
         const group *g = &groups[k];
-        const int64_t issue = pick_issue(d, g, before);
+        const int64_t want = pick_want(d, g), issue = pick_issue(d, g, want, before);
         zx_load_add(&d->bytes, issue, d->stays[g->from].first - 1, g->bytes);
         zx_load_add(&d->elements, issue, d->stays[g->from].first - 1, g->elements);
-        for (uint32_t i = g->from; i < g->to; i++) d->stays[i].issue = issue;
+        for (uint32_t i = g->from; i < g->to; i++) {
+            d->stays[i].issue = issue;
+            d->stays[i].want = want;
+        }
         before = issue;
     }
 }
