@@ -304,11 +304,60 @@ static void test_place(void **state)
     }
 }
 
+// ---- stretch
+// ----------------------------------------------------------------------------------------------
+
+// A unit read at step 5 that wants to leave at step 3, and a gradient made at step 0 that wants to
+// stay until step 2; memory for neither. The other storages decide what lies idle.
+static const struct stretch_case {
+    const char *name;
+    uint32_t others[2][3]; // born, dies, bytes; 0 bytes: none
+    int64_t want_issue, want_drained;
+    uint64_t want_end;
+} stretch_cases[] = {
+    {"nobody else", {{0}}, 3, 2, 64},
+    {"until a step before", {{3, 3, 64}}, 4, 2, 64},
+    {"until the step after", {{1, 1, 64}}, 3, 0, 64},
+    {"between two", {{1, 1, 64}, {4, 4, 64}}, 5, 0, 64},
+    {"at another address", {{3, 3, 64}, {7, 7, 128}}, 3, 2, 128},
+};
+
+static void test_stretch(void **state)
+{
+    const struct stretch_case *k = *state;
+    static const uint32_t use[1][2] = {{5, 0}};
+    bench b;
+    start(&b, 1, 0);
+    set_uses(&b, use, 1);
+    b.t.n_storages = 3;
+    b.ready[3] = 0;
+    b.where[7] = (zx_where){ZX_AT_STORAGE, 2};
+    for (uint32_t i = 0; i < 2; i++)
+        b.storages[i] = (zx_storage){.bytes = k->others[i][2],
+                                     .input = ZX_NONE,
+                                     .born = k->others[i][0],
+                                     .dies = k->others[i][1]};
+    b.storages[2] = (zx_storage){.bytes = 64, .input = ZX_NONE};
+    zx_load_add(&b.d.bytes, 0, 0, 64);
+    b.d.knobs.eager = 2;
+    zx_pass_residency(&b.d);
+    zx_pass_prefetch(&b.d);
+    zx_pass_gradients(&b.d);
+    zx_pass_place(&b.d);
+    assert_int_equal(b.d.stays[0].issue, 5);
+    assert_int_equal(b.d.flows[0].drained, 0);
+    zx_pass_stretch(&b.d);
+    assert_int_equal(b.d.stays[0].issue, k->want_issue);
+    assert_int_equal(b.d.flows[0].drained, k->want_drained);
+    assert_int_equal(b.d.transient, k->want_end);
+    zx_arena_free(&b.mem);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[1 + ZX_COUNT(residency_cases) + ZX_COUNT(prefetch_cases) +
-                            ZX_COUNT(gradient_cases) + ZX_COUNT(place_cases)] = {
-        cmocka_unit_test(test_load)};
+    struct CMUnitTest tests[1 + ZX_COUNT(stretch_cases) + ZX_COUNT(residency_cases) +
+                            ZX_COUNT(prefetch_cases) + ZX_COUNT(gradient_cases) +
+                            ZX_COUNT(place_cases)] = {cmocka_unit_test(test_load)};
     size_t n = 1;
     for (size_t i = 0; i < ZX_COUNT(residency_cases); i++)
         tests[n++] = zx_case(residency_cases[i].name, test_residency, &residency_cases[i]);
@@ -318,5 +367,7 @@ int main(void)
         tests[n++] = zx_case(gradient_cases[i].name, test_gradients, &gradient_cases[i]);
     for (size_t i = 0; i < ZX_COUNT(place_cases); i++)
         tests[n++] = zx_case(place_cases[i].name, test_place, &place_cases[i]);
+    for (size_t i = 0; i < ZX_COUNT(stretch_cases); i++)
+        tests[n++] = zx_case(stretch_cases[i].name, test_stretch, &stretch_cases[i]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
