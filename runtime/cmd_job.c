@@ -107,8 +107,12 @@ static zx_status read_config(zx_job *job, zx_err *err)
     if (path == NULL)
         zx_note(&job->notes, &job->mem,
                 "no --config: as if it were {\"zero_optimization\": {\"stage\": 3}}");
-    ZX_TRY(zx_config_read(path, zx_given(o, ZX_OPT_ALLOW_UNKNOWN), &job->mem, &job->config,
-                          &job->notes, err));
+    const zx_status st = zx_config_read(path, zx_given(o, ZX_OPT_ALLOW_UNKNOWN), &job->mem,
+                                        &job->config, &job->notes, err);
+    if (st != ZX_OK) { // a user wants to see all that is wrong with a file at once
+        if (job->config.root != NULL) zx_config_optim(&job->config, &job->optim, &job->clip, err);
+        return st;
+    }
     const uint64_t stage = zx_given_number(o, ZX_OPT_STAGE, 0);
     if (stage > 3) return ZX_FAIL(err, ZX_E_USAGE, "--stage must be 0, 1, 2 or 3");
     if (zx_given(o, ZX_OPT_STAGE))
