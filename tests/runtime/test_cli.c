@@ -36,6 +36,12 @@ static const struct row {
      2,
      NULL,
      "fp16.enabled = true"},
+    {"the optimizer is judged with the rest",
+     {"plan", MLP, "--config", "both.json"},
+     2,
+     NULL,
+     "fp16.enabled = true is not supported: this version trains in float32; set it to false or "
+     "remove it\nzerox: both.json: optimizer.type = \"Lamb\""},
     {"check judges the config too",
      {"check", MLP, "--config", "half.json"},
      2,
@@ -114,6 +120,7 @@ static int make_files(void **state)
     cli_write("broken.json", "{\"a\": ");
     cli_write("odd.json", "{\"gradient_clipp1ng\": 1}");
     cli_write("half.json", "{\"fp16\": {\"enabled\": true}}");
+    cli_write("both.json", "{\"fp16\": {\"enabled\": true}, \"optimizer\": {\"type\": \"Lamb\"}}");
     cli_write("triad.json", "{\"train_batch_size\": 33, \"train_micro_batch_size_per_gpu\": 32}");
     return symlink(MLP, "model.onnx"); // no data lie beside it here
 }
