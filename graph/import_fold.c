@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_FOLDED (UINT64_C(8) << 30) // live bytes of folded constants, by default
+#define MAX_FOLDED (UINT64_C(4) << 30) // live bytes of folded constants, by default
 #define SMALL_BYTES 4096               // up to here a constant of the file is looked at for equals
 
 // ---- failing -----------------------------------------------------------------------------------------
@@ -98,14 +98,15 @@ static uint32_t block_new(zx_imp *c, uint64_t size)
                 zx_text_size(size, text));
         return ZX_NONE;
     }
-    void *bytes = aligned_alloc(ZX_ALIGN, zx_align_up(size ? size : 1, ZX_ALIGN));
-    if (bytes == NULL) {
+    // calloc leaves large zeros untouched until they are written.
+    void *memory = calloc(1, size + ZX_ALIGN);
+    if (memory == NULL) {
         zx_fail(c, ZX_E_IO, "no memory for a constant of %" PRIu64 " bytes", size);
         return ZX_NONE;
     }
-    memset(bytes, 0, zx_align_up(size ? size : 1, ZX_ALIGN));
+    void *bytes = (char *)memory + (ZX_ALIGN - (uintptr_t)memory % ZX_ALIGN) % ZX_ALIGN;
     ZX_GROW(&c->tmp, c->blocks, c->n_blocks, c->cap_blocks);
-    c->blocks[c->n_blocks] = (zx_iblock){bytes, size, 1};
+    c->blocks[c->n_blocks] = (zx_iblock){memory, bytes, size, 1};
     c->block_bytes += size;
     return c->n_blocks++;
 }
@@ -114,14 +115,14 @@ static void block_drop(zx_imp *c, uint32_t i)
 {
     zx_iblock *b = &c->blocks[i];
     if (--b->refs > 0) return;
-    free(b->bytes);
-    b->bytes = NULL;
+    free(b->memory);
+    b->memory = b->bytes = NULL;
     c->block_bytes -= b->size;
 }
 
 void zx_blocks_free(zx_imp *c)
 {
-    for (uint32_t i = 0; i < c->n_blocks; i++) free(c->blocks[i].bytes);
+    for (uint32_t i = 0; i < c->n_blocks; i++) free(c->blocks[i].memory);
     c->n_blocks = 0;
 }
 
@@ -268,9 +269,11 @@ uint32_t zx_k_fill(zx_imp *c, const zx_type *t, double x)
 {
     void *bytes;
     const uint32_t v = zx_k_new(c, t, &bytes);
-    if (v == ZX_NONE) return v;
-    const int64_t n = zx_shape_count(&t->shape);
-    for (int64_t i = 0; i < n; i++) zx_put(bytes, t->dtype, i, x);
+    const uint64_t size = zx_type_bytes(t), one = zx_dtype_bytes(t->dtype);
+    if (v == ZX_NONE || size == 0 || x == 0) return v;
+    zx_put(bytes, t->dtype, 0, x);
+    for (uint64_t done = one; done < size; done *= 2) // what is filled fills as much again
+        memcpy((char *)bytes + done, bytes, done < size - done ? done : size - done);
     return v;
 }
 

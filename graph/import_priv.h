@@ -80,7 +80,7 @@ struct zx_inode {
 // ---- the state of an import -------------------------------------------------------------------------
 
 typedef struct zx_iblock { // bytes that folding made, shared by constants that are views of each other
-    void *bytes;
+    void *memory, *bytes; // as allocated, and aligned
     uint64_t size;
     uint32_t refs;
 } zx_iblock;

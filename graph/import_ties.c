@@ -227,8 +227,8 @@ static void note_untied(zx_imp *c)
         for (uint32_t k = i + 1; k < c->n_params; k++) {
             const zx_iparam *b = &c->params[k];
             if (b->init.kind != ZX_INIT_DATA || b->type.shape.rank != 2 ||
-                b->init.data == a->init.data || at(a, 0) != at(b, 0) ||
-                at(a, count - 1) != at(b, zx_shape_count(&b->type.shape) - 1))
+                b->init.data == a->init.data || zx_shape_count(&b->type.shape) != count ||
+                at(a, 0) != at(b, 0) || at(a, count - 1) != at(b, count - 1))
                 continue;
             const bool same = zx_shape_equal(&a->type.shape, &b->type.shape) &&
                               memcmp(a->init.data, b->init.data, (size_t)count * 4) == 0;
