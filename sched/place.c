@@ -11,6 +11,7 @@
 // Placements that are tried: for the least plan, and for others.
 #define ROUNDS_LEAST 12
 #define ROUNDS 3
+#define MANY 4000 // spans: a placement takes time by their square
 
 static void collect(zx_draft *d)
 {
@@ -123,7 +124,8 @@ void zx_pass_place(zx_draft *d)
     const uint64_t enough =
         load > 0 && (uint64_t)load > d->knobs.limit ? (uint64_t)load : d->knobs.limit;
     uint64_t least = UINT64_MAX;
-    const int rounds = d->knobs.limit == 0 ? ROUNDS_LEAST : ROUNDS;
+    int rounds = d->knobs.limit == 0 ? ROUNDS_LEAST : ROUNDS;
+    if (d->n_spans > MANY) rounds = 1 + rounds / 4;
     for (int round = 0; round < rounds; round++) {
         const uint32_t top = fit(d, items, list);
         if (d->transient < least) {

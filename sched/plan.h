@@ -69,7 +69,12 @@ typedef struct zx_launch {      // one collective
     uint32_t member, n_members; // range of plan->members
 } zx_launch;
 
-typedef struct zx_plan_step {  // an execution of a graph node
+// An execution of a graph node. An output that overwrites an input in place (op.h: ZX_OP_INPLACE,
+// and batch normalisation's statistics) has the input's slot. Parameters are read from a
+// ZX_SLOT_UNIT slot, or from their param_slot where that is whole; a buffer and its next value are
+// both in its ZX_SLOT_WORKING slot. On one rank with one micro-batch a gradient may be made in the
+// unit's grad_slot itself; then it is in no REDUCE.
+typedef struct zx_plan_step {
     uint32_t node, micro;      // of the train graph; micro-batch of this rank
     uint32_t arg, n_in, n_out; // range of plan->args: slots of the inputs, then of the outputs;
                                // ZX_NONE where omitted or unread
@@ -92,7 +97,7 @@ typedef struct zx_plan {
     uint64_t budget;      // the bytes it was made for
     // Predictions on the machine it was made for; not part of the hash.
     double step_seconds, compute_seconds, exposed_seconds;
-    uint64_t wire_bytes;           // sent and received by one rank
+    uint64_t wire_bytes;           // received by one rank in a step; it sends as many
     const double *start, *seconds; // by instruction; NULL: not simulated
 } zx_plan;
 
