@@ -195,6 +195,13 @@ void zx_lower_batch_norm(zx_imp *c)
         zx_out(c, 0, add(c, y, zx_channel(c, in[2], rank)));
         return;
     }
+    const zx_shape *s = zx_s(c, in[0]);
+    if (!training && !c->options->forward_only && rank >= 2 && zx_shape_count(s) == s->dim[1]) {
+        zx_fail(c, ZX_E_UNSUPPORTED,
+                "one value a channel has no variance: a larger micro-batch is needed, or "
+                "\"batch_norm\": \"as_exported\"");
+        return;
+    }
     zx_attrs a = zx_with_float(c, ZX_NO_ATTRS, ZX_A_EPSILON, eps);
     a = zx_with_float(c, a, ZX_A_MOMENTUM, momentum);
     a = zx_with_int(c, a, ZX_A_UNBIASED, !training); // what the framework does that exported it
