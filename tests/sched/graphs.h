@@ -74,7 +74,8 @@ static inline uint32_t add_norm(zx_builder *b, const char *name, uint32_t x, int
     return out[0];
 }
 
-static inline uint32_t add_linear(zx_builder *b, const char *name, uint32_t x, int64_t from, int64_t to)
+static inline uint32_t add_linear(zx_builder *b, const char *name, uint32_t x, int64_t from,
+                                  int64_t to)
 {
     const uint32_t w = add_param(b, zx_arena_printf(b->mem, "%s.weight", name), 2, from, to);
     const uint32_t c = add_param(b, zx_arena_printf(b->mem, "%s.bias", name), 1, to, 0);
@@ -90,8 +91,8 @@ static inline uint32_t add_heads(zx_builder *b, uint32_t qkv, int64_t third, con
     zx_attrs attrs = zx_attrs_shape(b->mem, (zx_attrs){0}, ZX_A_SHAPE, &part);
     attrs = zx_attrs_ints(b->mem, attrs, ZX_A_STARTS, starts, 3);
     attrs = zx_attrs_ints(b->mem, attrs, ZX_A_STEPS, steps, 3);
-    return zx_build_transpose(b, zx_build_reshape(b, zx_build1(b, ZX_OP_SLICE, attrs, 1, qkv), &four),
-                              perm);
+    return zx_build_transpose(
+        b, zx_build_reshape(b, zx_build1(b, ZX_OP_SLICE, attrs, 1, qkv), &four), perm);
 }
 
 // GPT-2 with a tied head: `tokens` tokens in `batch` rows.
@@ -105,18 +106,21 @@ static inline void make_gpt(zx_arena *mem, uint32_t layers, int64_t width, int64
     const zx_shape rows = {2, {batch * tokens, vocabulary}}, labels_shape = {1, {batch * tokens}};
     const int64_t s[4] = {batch, tokens, heads, width / heads}, perm[4] = {0, 2, 1, 3};
     const zx_shape joined = {3, {batch, tokens, width}};
-    const uint32_t x_ids = zx_build_input(b, "input_ids", &ids), labels = zx_build_input(b, "labels", &ids);
+    const uint32_t x_ids = zx_build_input(b, "input_ids", &ids),
+                   labels = zx_build_input(b, "labels", &ids);
     const uint32_t wte = add_param(b, "wte.weight", 2, vocabulary, width);
     const uint32_t wpe = add_param(b, "wpe.weight", 2, tokens, width);
     b->at_name = "embed";
-    uint32_t x = zx_build1(b, ZX_OP_GATHER, zx_attrs_int(mem, (zx_attrs){0}, ZX_A_AXIS, 0), 2, wte, x_ids);
+    uint32_t x =
+        zx_build1(b, ZX_OP_GATHER, zx_attrs_int(mem, (zx_attrs){0}, ZX_A_AXIS, 0), 2, wte, x_ids);
     x = zx_build1(b, ZX_OP_ADD, (zx_attrs){0}, 2, x, wpe);
     for (uint32_t i = 0; i < layers; i++) {
         const char *h = zx_arena_printf(mem, "h.%u", i);
         b->at_name = zx_arena_printf(mem, "%s.attn", h);
         uint32_t y = add_norm(b, zx_arena_printf(mem, "%s.ln_1", h), x, width);
         y = add_linear(b, zx_arena_printf(mem, "%s.attn.c_attn", h), y, width, 3 * width);
-        const uint32_t q = add_heads(b, y, 0, s), k = add_heads(b, y, 1, s), v = add_heads(b, y, 2, s);
+        const uint32_t q = add_heads(b, y, 0, s), k = add_heads(b, y, 1, s),
+                       v = add_heads(b, y, 2, s);
         zx_attrs attrs = zx_attrs_int(mem, (zx_attrs){0}, ZX_A_TRANS_B, 1);
         y = zx_build1(b, ZX_OP_MATMUL, zx_attrs_float(mem, attrs, ZX_A_ALPHA, 0.125), 2, q, k);
         y = zx_build1(b, ZX_OP_SOFTMAX, zx_attrs_int(mem, (zx_attrs){0}, ZX_A_AXIS, 3), 1, y);
@@ -134,7 +138,8 @@ static inline void make_gpt(zx_arena *mem, uint32_t layers, int64_t width, int64
     b->at_name = "head";
     x = add_norm(b, "ln_f", x, width);
     x = zx_build1(b, ZX_OP_MATMUL, zx_attrs_int(mem, (zx_attrs){0}, ZX_A_TRANS_B, 1), 2, x, wte);
-    const uint32_t in[2] = {zx_build_reshape(b, x, &rows), zx_build_reshape(b, labels, &labels_shape)};
+    const uint32_t in[2] = {zx_build_reshape(b, x, &rows),
+                            zx_build_reshape(b, labels, &labels_shape)};
     uint32_t out[2];
     zx_attrs attrs = zx_attrs_int(mem, (zx_attrs){0}, ZX_A_REDUCTION, 1);
     assert_zx_ok(zx_build_node(b, ZX_OP_CROSS_ENTROPY, in, 2, attrs, NULL, out, &err), &err);

@@ -416,9 +416,9 @@ static void test_random_graphs(void **state ZX_UNUSED)
         uint64_t *work = ZX_NEW(&mem, uint64_t, g.n_nodes);
         for (uint32_t i = 0; i < g.n_nodes; i++)
             if (draw(&r, 3) == 0) work[i] = 1 + draw(&r, 500);
-        for (uint32_t ranks = 1; ranks <= 3; ranks++)
+        for (uint32_t k = 1; k <= 3; k++)
             for (uint32_t stage = 0; stage <= 3; stage++) {
-                zx_plan_options o = {.ranks = ranks,
+                zx_plan_options o = {.ranks = k < 3 ? k : 3 + draw(&r, 6),
                                      .stage = stage,
                                      .micro_batches = 1 + draw(&r, 3),
                                      .optimizer_states = draw(&r, 3),
