@@ -24,6 +24,25 @@ void zx_cmd_put(const zx_text *out)
     if (out->n > 0) fwrite(out->at, 1, out->n, stdout);
 }
 
+// Where nothing better was said.
+static const char *usual_hint(zx_status code)
+{
+    static const char *const hints[ZX_STATUS_COUNT] = {
+        [ZX_E_IO] = "look at the path, its permissions and the free space",
+        [ZX_E_USAGE] = "zerox COMMAND --help; docs/CONFIG.md has the keys of a config",
+        [ZX_E_FORMAT] = "export the model again, or fetch the file again",
+        [ZX_E_UNSUPPORTED] =
+            "zerox check MODEL says what can be trained; zerox ops has the operators",
+        [ZX_E_SHAPE] = "zerox check MODEL shows inputs and dimensions; export the model again",
+        [ZX_E_DATA] = "zerox check MODEL shows what each input takes",
+        [ZX_E_BUDGET] = "--budget min, or more ranks",
+        [ZX_E_DIVERGED] = "a smaller learning rate, or other data",
+        [ZX_E_COMM] = "start the run again; the system's log may say why a rank ended",
+        [ZX_E_DEVICE] = "a smaller --budget, or fewer --ranks and --threads",
+    };
+    return hints[code];
+}
+
 void zx_cmd_fail(const zx_err *err)
 {
     const uint32_t kept = err->n_causes < ZX_ERR_KEPT ? err->n_causes : ZX_ERR_KEPT;
@@ -31,9 +50,9 @@ void zx_cmd_fail(const zx_err *err)
     for (uint32_t i = 0; i < kept; i++) zx_cmd_say("zerox: %s", zx_text_safe(&mem, err->cause[i]));
     if (err->n_causes > kept) zx_cmd_say("zerox: and %u more", err->n_causes - kept);
     // A hint that is a command to read help with is put in the usual words.
-    const bool help = err->hint[0] == '\'';
-    if (err->hint[0] != '\0')
-        zx_cmd_say("%s %s", help ? "Try" : "try:", zx_text_safe(&mem, err->hint));
+    const char *hint = err->hint[0] != '\0' ? err->hint : usual_hint(err->code);
+    if (hint != NULL)
+        zx_cmd_say("%s %s", hint[0] == '\'' ? "Try" : "try:", zx_text_safe(&mem, hint));
     zx_arena_free(&mem);
 }
 
