@@ -196,6 +196,8 @@ zx_status zx_import_loss(zx_imp *c)
     if (c->loss_ival != ZX_NONE) {
         name = c->vals[c->loss_ival].name;
         loss = c->vals[c->loss_ival].v;
+        if (c->vals[c->loss_ival].know != ZX_I_VALUE)
+            zx_fail(c, ZX_E_SHAPE, "the loss must be one number, it is a sequence");
     } else if (c->prediction != ZX_NONE) {
         const uint32_t x = c->vals[c->prediction].v;
         if (c->vals[c->prediction].know != ZX_I_VALUE || zx_t(c, x) != ZX_F32)
