@@ -318,6 +318,10 @@ static void classify_made(zx_imp *c, uint32_t i)
         init.kind = normal ? ZX_INIT_NORMAL : ZX_INIT_UNIFORM;
         init.a = (double)(normal ? attr_f(n, "mean", 0) : attr_f(n, "low", 0));
         init.b = (double)(normal ? attr_f(n, "scale", 1) : attr_f(n, "high", 1));
+        const float seed = attr_f(n, "seed", 0); // the file's own (`zerox new --seed`), with the run's
+        uint32_t bits;
+        memcpy(&bits, &seed, sizeof bits);
+        init.seed ^= (uint64_t)bits << 32;
     } else {
         const zx_iattr *value = zx_inode_attr(n, "value");
         zx_type one;
