@@ -64,7 +64,7 @@ static float *slot_at(const zx_comm *c, uint32_t rank, uint32_t slot)
     return (float *)(void *)(c->args.base[rank] + c->args.plan->slots[slot].offset);
 }
 
-// ---- gather ------------------------------------------------------------------------------------
+// ---- gather -------------------------------------------------------------------------------------
 
 static void gather_unit(zx_comm *c, const zx_member *m)
 {
@@ -91,7 +91,7 @@ static bool shm_gather(zx_comm *c, zx_stream s, const zx_launch *l)
     return meet(c, s);
 }
 
-// ---- reduce ------------------------------------------------------------------------------------
+// ---- reduce -------------------------------------------------------------------------------------
 
 static void reduce_unit(zx_comm *c, zx_stream s, const zx_member *m, bool add)
 {
@@ -137,7 +137,7 @@ static bool shm_allreduce(zx_comm *c, zx_stream s, const zx_launch *l, bool add)
     return meet(c, s);
 }
 
-// ---- small things ------------------------------------------------------------------------------
+// ---- small things -------------------------------------------------------------------------------
 
 static bool shm_exchange(zx_comm *c, const void *mine, void *all)
 {
@@ -173,7 +173,7 @@ static void shm_fetch(zx_comm *c, uint32_t rank, uint64_t offset, void *to, uint
     memcpy(to, c->args.base[rank] + offset, (size_t)bytes);
 }
 
-// ---- opening -----------------------------------------------------------------------------------
+// ---- opening ------------------------------------------------------------------------------------
 
 static void shm_close(zx_comm *c)
 {

@@ -18,7 +18,7 @@ static void happened(zx_session *s, uint32_t event)
     if (event != ZX_NONE) zx_word_set(&s->events[event], s->run);
 }
 
-// ---- streams -----------------------------------------------------------------------------------
+// ---- streams ------------------------------------------------------------------------------------
 
 static bool run_wait(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
 {
@@ -44,7 +44,7 @@ static bool run_free(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED,
     return true;
 }
 
-// ---- collectives -------------------------------------------------------------------------------
+// ---- collectives --------------------------------------------------------------------------------
 
 static bool run_gather(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
 {
@@ -67,7 +67,7 @@ static bool run_allreduce(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, cons
     return true;
 }
 
-// ---- kernels -----------------------------------------------------------------------------------
+// ---- kernels ------------------------------------------------------------------------------------
 
 static bool run_feed(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED, const zx_insn *i)
 {
@@ -110,7 +110,7 @@ static bool run_loss(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED,
     return true;
 }
 
-// ---- the end of a step -------------------------------------------------------------------------
+// ---- the end of a step --------------------------------------------------------------------------
 
 // Squares of this rank's piece of each gradient, also where it holds all of it.
 static void sum_squares(zx_session *s)
@@ -231,7 +231,7 @@ static bool run_commit(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at, const z
     return true;
 }
 
-// ---- the loop ----------------------------------------------------------------------------------
+// ---- the loop -----------------------------------------------------------------------------------
 
 static insn_fn *const handlers[ZX_INSN_COUNT] = {
 #define ZX_INSN(id, word, a, b, c, handler, what) [ZX_I_##id] = run_##handler,

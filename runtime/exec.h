@@ -101,8 +101,7 @@ struct zx_session {
     _Atomic uint32_t closing; // the streams' threads end
 };
 
-// ---- exec_prepare.c: calls, addresses, tables
-// ----------------------------------------------------
+// ---- exec_prepare.c: calls, addresses, tables ---------------------------------------------------
 zx_status zx_exec_prepare(zx_session *s, zx_err *err);
 void zx_exec_release(zx_session *s);
 // "node 'attn/Softmax' (h.3): Softmax", for messages.
@@ -111,19 +110,16 @@ const char *zx_exec_node_text(const zx_graph *g, const zx_node *n, zx_arena *mem
 zx_status zx_exec_prepare_node(const zx_graph *g, uint32_t node, int threads, uint64_t *work_bytes,
                                void **state, zx_err *err);
 
-// ---- exec.c: the loop
-// ------------------------------------------------------------------------------
+// ---- exec.c: the loop ---------------------------------------------------------------------------
 zx_status zx_exec_start(zx_session *s, zx_err *err); // threads of the gather and reduce streams
 void zx_exec_stop(zx_session *s);
 bool zx_exec_run(zx_session *s);           // the plan once; false: a rank is lost
 void zx_exec_reset_working(zx_session *s); // buffers' working copies := committed ones
 
-// ---- session_fill.c: first values
-// --------------------------------------------------------------------
+// ---- session_fill.c: first values ---------------------------------------------------------------
 void zx_exec_fill(zx_session *s);
 
-// ---- session_look.c
-// ------------------------------------------------------------------------------------
+// ---- session_look.c -----------------------------------------------------------------------------
 void zx_look_before(zx_session *s, uint32_t step); // around a plan step in LOOK mode
 void zx_look_after(zx_session *s, uint32_t step);
 

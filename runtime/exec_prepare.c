@@ -50,7 +50,7 @@ zx_status zx_exec_prepare_node(const zx_graph *g, uint32_t node, int threads, ui
     return st;
 }
 
-// ---- what instructions touch -------------------------------------------------------------------
+// ---- what instructions touch --------------------------------------------------------------------
 
 static void touch_slot(const zx_plan *p, uint32_t slot, uint64_t *most)
 {
@@ -112,7 +112,7 @@ static uint64_t touched_by(const zx_session *s, const zx_insn *i)
     return most;
 }
 
-// ---- calls -------------------------------------------------------------------------------------
+// ---- calls --------------------------------------------------------------------------------------
 
 static zx_status make_call(zx_session *s, uint32_t step, const uint64_t *work_bytes, zx_err *err)
 {

@@ -27,8 +27,7 @@
 
 static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
 
-// ---- in a rank: signals
-// --------------------------------------------------------------------------
+// ---- in a rank: signals -------------------------------------------------------------------------
 //
 // A handler knows nothing but what is static; these are the only variables of the program that are.
 
@@ -92,8 +91,7 @@ int zx_launch_signal(void)
     return atomic_load(&watch.signal);
 }
 
-// ---- who am I
-// --------------------------------------------------------------------------------------
+// ---- who am I -----------------------------------------------------------------------------------
 
 static bool number_of(const char *text, uint32_t most, uint32_t *out)
 {
@@ -192,8 +190,7 @@ zx_status zx_launch_who(uint32_t ranks, zx_who *out, zx_err *err)
     return ZX_OK;
 }
 
-// ---- one rank
-// ----------------------------------------------------------------------------------------
+// ---- one rank -----------------------------------------------------------------------------------
 
 static int run_alone(zx_rank_run *run, void *arg, zx_err *err)
 {
@@ -223,8 +220,7 @@ static int run_rank(const zx_who *who, uint32_t rank, bool tells_launcher, zx_ra
     return code;
 }
 
-// ---- the launcher
-// ------------------------------------------------------------------------------------
+// ---- the launcher -------------------------------------------------------------------------------
 
 typedef struct child {
     pid_t pid;  // 0: has ended
@@ -347,8 +343,7 @@ static void wait_for_all(team *t, const sigset_t *watched)
     }
 }
 
-// ---- what to say
-// ---------------------------------------------------------------------------------------
+// ---- what to say --------------------------------------------------------------------------------
 
 static bool read_err(const child *c, zx_err *out)
 {

@@ -34,7 +34,7 @@ zx_status zx_session_work_bytes(const zx_graph *train, uint32_t threads, uint64_
     return ZX_OK;
 }
 
-// ---- opening -----------------------------------------------------------------------------------
+// ---- opening ------------------------------------------------------------------------------------
 
 static zx_status check_plan(const zx_session *s, zx_err *err)
 {
@@ -129,7 +129,7 @@ void zx_session_close(zx_session *s)
     free(s); // the reservation is the world's
 }
 
-// ---- a step ------------------------------------------------------------------------------------
+// ---- a step -------------------------------------------------------------------------------------
 
 // The lowest rank's fault, on every rank alike.
 static zx_status say_fault(const zx_session *s, zx_err *err)
@@ -205,7 +205,7 @@ void zx_session_ask_stop(zx_session *s)
     atomic_store(&s->stop, 1);
 }
 
-// ---- reading -----------------------------------------------------------------------------------
+// ---- reading ------------------------------------------------------------------------------------
 
 // Elements [from, from + n) of a slot that the ranks hold whole or in shards, on rank 0.
 static void read_unit(zx_session *s, const zx_unit *u, uint32_t slot, bool whole, int64_t from,

@@ -14,7 +14,7 @@
 // The collective calls, so that ranks in different ones are told apart.
 enum { CALL_AGREE = 1, CALL_SEND, CALL_EXCHANGE, CALL_SAME };
 
-// ---- pieces for the links ----------------------------------------------------------------------
+// ---- pieces for the links -----------------------------------------------------------------------
 
 zx_world *zx_world_new(const zx_link *link, uint32_t rank, uint32_t size)
 {
@@ -94,7 +94,7 @@ void zx_world_close(zx_world *w)
     free(w);
 }
 
-// ---- asking ------------------------------------------------------------------------------------
+// ---- asking -------------------------------------------------------------------------------------
 
 uint32_t zx_world_rank(const zx_world *w)
 {
@@ -164,7 +164,7 @@ bool zx_world_lost_rank(const zx_world *w, uint32_t *rank)
     return lost != 0;
 }
 
-// ---- collective calls --------------------------------------------------------------------------
+// ---- collective calls ---------------------------------------------------------------------------
 
 // An outcome as bytes: status, number of causes kept, then those and the hint as C strings.
 static void put_outcome(zx_text *t, zx_status mine, const zx_err *err)

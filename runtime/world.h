@@ -22,8 +22,7 @@ void zx_world_close(zx_world *w); // accepts NULL
 uint32_t zx_world_rank(const zx_world *w);
 uint32_t zx_world_size(const zx_world *w);
 
-// ---- outside the step: collective calls over the sockets; all ranks call them in the same order
-// ----
+// ---- outside the step: collective calls over the sockets; all ranks call them in the same order -
 
 // Every rank brings its outcome; all return the same: OK if all are, else the failure of the lowest
 // failing rank ("rank 2: ..." unless that is rank 0), in `err` on every rank.
@@ -39,8 +38,7 @@ zx_status zx_world_same(zx_world *w, const char *what, uint64_t number, zx_err *
 // zeroed and are touched only when written. Unmapped by zx_world_close.
 zx_status zx_world_reserve(zx_world *w, uint64_t bytes, unsigned char **base, zx_err *err);
 
-// ---- dying
-// --------------------------------------------------------------------------------------------
+// ---- dying --------------------------------------------------------------------------------------
 // Non-zero once a peer died or called zx_world_abort; every wait of the step's path looks at it.
 bool zx_world_lost(const zx_world *w);
 void zx_world_abort(zx_world *w); // tells all peers to stop waiting

@@ -49,7 +49,7 @@ static double now_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// ---- bytes over a connection -------------------------------------------------------------------
+// ---- bytes over a connection --------------------------------------------------------------------
 
 // Waits until fd can be read or written. False: a peer is gone, or `deadline` (0: none) has passed.
 static bool ready(const zx_world *w, int fd, short what, double deadline)
@@ -160,7 +160,7 @@ static zx_status gone(zx_world *w, uint32_t rank, zx_err *err)
     return zx_world_why(w, err);
 }
 
-// ---- watching ----------------------------------------------------------------------------------
+// ---- watching -----------------------------------------------------------------------------------
 
 // A thread that sleeps until a connection closes, so that a rank in a long kernel knows it too.
 static void *watch(void *arg)
@@ -198,7 +198,7 @@ static zx_status start_watching(zx_world *w, zx_err *err)
     return ZX_OK;
 }
 
-// ---- collective calls --------------------------------------------------------------------------
+// ---- collective calls ---------------------------------------------------------------------------
 
 // Rank 0: everybody's bytes, in rank order.
 static zx_status collect(zx_world *w, uint32_t call, const void *mine, uint64_t n, zx_parts *out,
@@ -280,7 +280,7 @@ static zx_status socket_share(zx_world *w, uint32_t call, const void *mine, uint
     return st;
 }
 
-// ---- memory ------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 
 static zx_status make_memfd(uint64_t bytes, int *fd, zx_err *err)
 {
@@ -337,7 +337,7 @@ static zx_status socket_map(zx_world *w, uint64_t bytes, unsigned char **base, z
     return st;
 }
 
-// ---- meeting -----------------------------------------------------------------------------------
+// ---- meeting ------------------------------------------------------------------------------------
 
 static void socket_close(zx_world *w)
 {

@@ -15,7 +15,7 @@
 #define MOST_STEPS 8
 #define MOST_WEIGHTS 1024
 
-// ---- graphs ------------------------------------------------------------------------------------
+// ---- graphs -------------------------------------------------------------------------------------
 
 static inline zx_type type_of(zx_dtype t, uint32_t rank, int64_t a, int64_t b)
 {
@@ -100,8 +100,7 @@ static inline void build_small(zx_arena *mem, const small_options *o, zx_graph *
     zx_builder_done(&b, out);
 }
 
-// ---- training
-// ------------------------------------------------------------------------------------
+// ---- training -----------------------------------------------------------------------------------
 
 enum { STAGE_0 = 1, STAGE_1, STAGE_2, STAGE_3 };
 
@@ -113,6 +112,7 @@ typedef struct run_options {
     double clip, lr, wire_delay_seconds;
     bool least, no_overlap, poison, dump;
     bool untrained;      // no step at all
+    bool planted;        // a slot of the plan reaches past its end
     uint64_t first;      // micro-batch that the first step begins with
     uint32_t of;         // the backward's seed is 1 / of; 0: ranks x micros
     uint64_t bad_label;  // this micro-batch has label 99; 0: none
@@ -232,6 +232,14 @@ static inline int small_steps(zx_session *s, const zx_graph *train, const run_op
     return 0;
 }
 
+// Moves the last slot so that it ends past what is reserved.
+static inline void plant(zx_plan *p, zx_arena *mem)
+{
+    zx_slot *slots = zx_arena_copy(mem, p->slots, p->n_slots * sizeof *slots);
+    slots[p->n_slots - 1].offset = p->arena_bytes;
+    p->slots = slots;
+}
+
 static inline int small_rank(zx_world *w, void *arg)
 {
     const run_call *c = arg;
@@ -258,7 +266,14 @@ static inline int small_rank(zx_world *w, void *arg)
                                    .wire_delay_seconds = o->wire_delay_seconds,
                                    .poison = o->poison,
                                    .dump_grads = o->dump};
+    if (o->planted) plant(&plan, &mem);
     const zx_status opened = zx_session_open(&train, &plan, &so, &s, err);
+    if (o->planted) {
+        if (zx_world_rank(w) == 0) *c->result = *mine;
+        EXPECT(opened != ZX_OK && s == NULL);
+        zx_arena_free(&mem);
+        return 0;
+    }
     if (opened != ZX_OK) fprintf(stderr, "open: %s\n", err->cause[0]);
     EXPECT(opened == ZX_OK);
     int bad = small_steps(s, &train, o, mine, err);

@@ -29,8 +29,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// ---- who
-// -----------------------------------------------------------------------------------------
+// ---- who ----------------------------------------------------------------------------------------
 
 #define MOST_VARS 7
 static const struct who_case {
@@ -169,8 +168,7 @@ static void who(void **state)
         assert_non_null(strstr(got.note, c->says));
 }
 
-// ---- how ranks end
-// -------------------------------------------------------------------------------
+// ---- how ranks end ------------------------------------------------------------------------------
 
 // Shared with the ranks.
 static struct together {
@@ -287,8 +285,7 @@ static void how_it_ends(void **state)
     assert_int_equal(files_in_shm(), files);
 }
 
-// ---- signals
-// ---------------------------------------------------------------------------------------
+// ---- signals ------------------------------------------------------------------------------------
 
 enum patience { STOPS, NEVER_STOPS, NOT_WATCHING };
 
@@ -379,8 +376,7 @@ static void signals(void **state)
     expect_gone(c->ranks);
 }
 
-// ---- under another launcher
-// --------------------------------------------------------------------------
+// ---- under another launcher ---------------------------------------------------------------------
 
 static int some_launcher(zx_rank_run *run, void *arg, int *said)
 {

@@ -43,8 +43,7 @@ static void expect_trained(const run_options *o, const run_result *r)
     }
 }
 
-// ---- same ranks: same bits
-// -----------------------------------------------------------------------
+// ---- same ranks: same bits ----------------------------------------------------------------------
 
 static const struct same_case {
     const char *name;
@@ -86,6 +85,9 @@ static const struct same_case {
     {"dropout and a buffer: stage 0 as 3",
      {.ranks = 2, .micros = 2, .stage = STAGE_0, .graph = {.dropout = 0.3, .buffer = true}},
      {.ranks = 2, .micros = 2, .graph = {.dropout = 0.3, .buffer = true}}},
+    {"2 threads: stage 0 as 3",
+     {.ranks = 2, .threads = 2, .stage = STAGE_0, .micros = 2},
+     {.ranks = 2, .threads = 2, .micros = 2}},
     {"a run again", {.ranks = 4, .micros = 2}, {.ranks = 4, .micros = 2}},
 };
 
@@ -99,8 +101,7 @@ static void same_bits(void **state)
     expect_same_bits(&got, &want, filled(&c->first).steps);
 }
 
-// ---- processes
-// -------------------------------------------------------------------------------------
+// ---- processes ----------------------------------------------------------------------------------
 
 // First of all, while this process hasn't started any OpenMP thread.
 static void processes_as_threads(void **state)
@@ -164,8 +165,7 @@ static void a_rank_dies_in_a_step(void **state)
     }
 }
 
-// ---- the order of sums
-// -------------------------------------------------------------------------------
+// ---- the order of sums --------------------------------------------------------------------------
 
 // One micro-batch's gradient with the seed of a step of `of` of them.
 static void gradient_of(uint64_t micro, uint32_t of, float *g)
@@ -195,8 +195,7 @@ static void sums_are_in_rank_order(void **state)
     assert_true(order_matters > 0);
 }
 
-// ---- other ranks: the same training
-// ----------------------------------------------------------------
+// ---- other ranks: the same training -------------------------------------------------------------
 
 static const struct ranks_case {
     const char *name;
@@ -230,8 +229,7 @@ static void same_training(void **state)
     expect_close("gradient", got.grad, want.grad, want.n_grads, 1e-6);
 }
 
-// ---- closed forms
-// ------------------------------------------------------------------------------------
+// ---- closed forms -------------------------------------------------------------------------------
 
 // SGD without anything: w1 = w0 - lr * factor * g, where g is what was dumped.
 static void sgd_follows_the_gradient(double clip)
@@ -297,8 +295,7 @@ static void buffers_average(void **state)
     }
 }
 
-// ---- memory
-// ------------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 
 static void held_bytes_follow_the_stage(void **state)
 {
@@ -314,8 +311,15 @@ static void held_bytes_follow_the_stage(void **state)
     }
 }
 
-// ---- bad values
-// --------------------------------------------------------------------------------------
+static void a_planted_slot_is_caught(void **state)
+{
+    (void)state;
+    const run_options o = {.ranks = 2, .planted = true};
+    run_small(&o, &got);
+    assert_non_null(strstr(got.err.cause[0], "slot"));
+}
+
+// ---- bad values ---------------------------------------------------------------------------------
 
 static void a_label_out_of_range(void **state)
 {
@@ -357,7 +361,7 @@ static void a_number_that_is_not_finite(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(same_cases) + ZX_COUNT(ranks_cases) + 10];
+    struct CMUnitTest tests[ZX_COUNT(same_cases) + ZX_COUNT(ranks_cases) + 11];
     size_t n = 0;
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(processes_as_threads);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_rank_dies_in_a_step);
@@ -371,6 +375,7 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(clipping_that_is_wide_enough);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(buffers_average);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(held_bytes_follow_the_stage);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_planted_slot_is_caught);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_label_out_of_range);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_number_that_is_not_finite);
     return cmocka_run_group_tests_name("session", tests, NULL, NULL);

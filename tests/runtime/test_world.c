@@ -236,8 +236,7 @@ static void as_processes(void **state)
     for (uint32_t n = 1; n <= 4; n++) run_processes(n, c->run, NULL);
 }
 
-// ---- processes only
-// --------------------------------------------------------------------------------
+// ---- processes only -----------------------------------------------------------------------------
 
 static int sleeps_until_lost(zx_world *w, void *arg)
 {
