@@ -1,8 +1,10 @@
-// cmd_train.c - zerox train: each rank imports, rank 0 plans, each rank checks the plan and runs it.
+// cmd_train.c - zerox train: each rank imports, rank 0 plans, each rank checks the plan and runs
+// it.
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cmd_train.h"
 
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -229,7 +231,8 @@ static void say_summary(const zx_train *t)
         "done: %llu step%s in %s (%s each), loss %.4g -> %.4g, peak %s as planned%s, resident %s",
         (unsigned long long)t->done, t->done == 1 ? "" : "s",
         zx_progress_clock(t->run_seconds, clock),
-        zx_progress_time(t->run_seconds / (double)t->done, step), t->first_loss, t->last_loss,
+        zx_progress_time(t->run_seconds / (double)t->done, step), t->first_loss,
+        isnan(t->last_loss) ? fabs(t->last_loss) : t->last_loss, // "nan", never "-nan"
         zx_text_size(t->peak_bytes, peak), t->peak_bytes == t->plan.arena_bytes ? "" : " (less)",
         zx_text_size(t->resident_bytes, mem));
 }

@@ -101,6 +101,12 @@ static zx_status give_bare(zx_data *d, const char *text, zx_err *err)
         return ZX_FAIL(err, ZX_E_USAGE, "--data %s: '%s' has a source already",
                        zx_text_safe(d->mem, text), tokens->name);
     ZX_TRY(zx_data_source_parse(text, ".", d->mem, &tokens->source, err));
+    if (tokens->source.path == NULL) {
+        zx_err_hint(err, "--data INPUT=%s, with one of the inputs %s", zx_text_safe(d->mem, text),
+                    all_inputs(d));
+        return ZX_FAIL(err, ZX_E_USAGE, "--data %s: a source that is no file needs an input's name",
+                       zx_text_safe(d->mem, text));
+    }
     if (labels == NULL || labels->source.kind != ZX_SOURCE_NONE) return ZX_OK;
     labels->source = tokens->source;
     labels->source.kind = ZX_SOURCE_LABELS;

@@ -279,6 +279,7 @@ static const struct row {
     {"a copy of nothing", {X3}, {"x=copy:q"}, 0, {0}, "copy:q: there is no such input", 0},
     {"a copy of itself", {X3}, {"x=copy:x"}, 0, {0}, "copy of itself", 0},
     {"a bare file feeds tokens", {IDS4}, {"text.txt"}, 0, {'a', 'b', 'c', 'd'}, NULL, 4},
+    {"a bare source that is no file", {IDS4}, {"synthetic"}, 0, {0}, "needs an input's name", 0},
     {"a bare file for no tokens",
      {X3},
      {"text.txt"},
