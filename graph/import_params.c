@@ -165,13 +165,12 @@ static void add_buffer(zx_imp *c, uint32_t ival, const zx_type *type, const void
 // ---- tensors of the file -----------------------------------------------------------------------------------------
 
 typedef struct facts {
-    bool *statistic; // read as the running mean or variance of a normalisation
-    const char **pattern_hit;
+    bool *statistic;    // read as the running mean or variance of a normalisation
+    bool *hit_p, *hit_b; // patterns of zerox.parameters and zerox.buffers that matched
 } facts;
 
-static bool named(zx_imp *c, const char *name, const char *const *patterns, uint32_t n, bool *hit)
+static bool named(const char *name, const char *const *patterns, uint32_t n, bool *hit)
 {
-    (void)c;
     bool any = false;
     for (uint32_t i = 0; i < n; i++)
         if (zx_text_match(patterns[i], name)) {
@@ -181,14 +180,14 @@ static bool named(zx_imp *c, const char *name, const char *const *patterns, uint
     return any;
 }
 
-static void classify_tensor(zx_imp *c, uint32_t i, const facts *f, bool *hit_p, bool *hit_b)
+static void classify_tensor(zx_imp *c, uint32_t i, const facts *f)
 {
     const Onnx__TensorProto *t = zx_ival_tensor(c, &c->vals[i]);
     if (t == NULL) return;
     const zx_dtype dtype = zx_dtype_of_onnx(t->data_type);
     const char *name = c->vals[i].name;
-    const bool as_param = named(c, name, c->options->parameters, c->options->n_parameters, hit_p);
-    const bool as_buffer = named(c, name, c->options->buffers, c->options->n_buffers, hit_b);
+    const bool as_param = named(name, c->options->parameters, c->options->n_parameters, f->hit_p);
+    const bool as_buffer = named(name, c->options->buffers, c->options->n_buffers, f->hit_b);
     if (dtype == ZX_DTYPE_COUNT || !zx_dtype_is_float(dtype)) return;
     const char *kind = zx_ival_meta(c, &c->vals[i], KIND);
     if (!as_param && !as_buffer && !f->statistic[i] && !kind && !c->vals[i].reach && !c->has_kinds)
@@ -226,7 +225,9 @@ static void classify_tensor(zx_imp *c, uint32_t i, const facts *f, bool *hit_p, 
                                       zx_text_safe(c->mem, from)),
                       from);
     } else if (n > 1 && type.dtype == ZX_F32) {
-        if (!has_mask_value(data, n))
+        // Where initialisers are trained, ones and zeros in Constant nodes fill a slot of an operator.
+        const bool filler = c->vals[i].kind == ZX_I_NODE && c->n_params > 0 && zx_all_equal(data, n);
+        if (!filler && !has_mask_value(data, n))
             add_param(c, i, &type, &init,
                       c->vals[i].kind == ZX_I_INIT ? "a float initialiser that reaches the loss"
                                                    : "a float Constant that reaches the loss",
@@ -388,17 +389,19 @@ zx_status zx_import_classify(zx_imp *c)
     for (uint32_t i = 0; i < c->n_roots; i++) c->vals[c->roots[i]].reach = true;
     mark_reach(c, c->main);
 
-    facts f = {.statistic = ZX_NEW(&c->tmp, bool, c->n_vals + 1)};
+    const facts f = {.statistic = ZX_NEW(&c->tmp, bool, c->n_vals + 1),
+                     .hit_p = ZX_NEW(&c->tmp, bool, c->options->n_parameters + 1),
+                     .hit_b = ZX_NEW(&c->tmp, bool, c->options->n_buffers + 1)};
     mark_statistics(c, c->main, f.statistic);
-    bool *hit_p = ZX_NEW(&c->tmp, bool, c->options->n_parameters + 1),
-         *hit_b = ZX_NEW(&c->tmp, bool, c->options->n_buffers + 1);
-    const uint32_t n = c->n_vals;
-    for (uint32_t i = 0; i < n; i++) {
-        classify_tensor(c, i, &f, hit_p, hit_b);
+    for (uint32_t i = 0; i < c->n_vals; i++)
+        if (c->vals[i].kind == ZX_I_INIT) classify_tensor(c, i, &f);
+    for (uint32_t i = 0; i < c->n_vals; i++) {
+        if (c->vals[i].kind != ZX_I_NODE) continue;
+        classify_tensor(c, i, &f);
         if (!c->has_kinds) classify_made(c, i);
     }
-    unmatched(c, "zerox.parameters", c->options->parameters, c->options->n_parameters, hit_p);
-    unmatched(c, "zerox.buffers", c->options->buffers, c->options->n_buffers, hit_b);
+    unmatched(c, "zerox.parameters", c->options->parameters, c->options->n_parameters, f.hit_p);
+    unmatched(c, "zerox.buffers", c->options->buffers, c->options->n_buffers, f.hit_b);
     order_params(c);
     return c->err->n_causes > 0 ? c->err->code : ZX_OK;
 }

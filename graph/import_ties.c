@@ -42,30 +42,28 @@ static const char *last_part(const char *name)
     return dot ? dot + 1 : name;
 }
 
-static bool in_file(const zx_imp *c, const char *name)
+// True if a parameter has this name, or is known by it.
+static bool is_taken(const zx_imp *c, const char *name)
 {
-    for (uint32_t i = 0; i < c->n_params; i++)
-        if (strcmp(c->params[i].name, name) == 0) return true;
+    for (uint32_t i = 0; i < c->n_params; i++) {
+        const zx_iparam *p = &c->params[i];
+        if (strcmp(p->name, name) == 0) return true;
+        for (uint32_t k = 0; k < p->n_aliases; k++)
+            if (strcmp(p->aliases[k], name) == 0) return true;
+    }
     return false;
 }
 
-// The parameter of the exporter's signature that stands directly in `module`, is not in the file
-// and is called `leaf`, or is the only one; NULL: none.
+// The parameter `leaf` that the exporter's signature has in `module`, if it isn't in the file.
 static const char *missing_in(const zx_imp *c, const char *module, const char *leaf)
 {
     const size_t n = strlen(module);
-    const char *only = NULL;
-    uint32_t count = 0;
     for (uint32_t i = 0; i < c->n_signature; i++) {
         const char *s = c->signature[i];
         if (n > 0 && (strncmp(s, module, n) != 0 || s[n] != '.')) continue;
-        const char *rest = n > 0 ? s + n + 1 : s;
-        if (strchr(rest, '.') || in_file(c, s)) continue;
-        if (strcmp(rest, leaf) == 0) return s;
-        only = s;
-        count++;
+        if (strcmp(n > 0 ? s + n + 1 : s, leaf) == 0 && !is_taken(c, s)) return s;
     }
-    return count == 1 ? only : NULL;
+    return NULL;
 }
 
 static bool known_name(const char *s) // not one that an exporter numbered
@@ -108,9 +106,7 @@ static void collect(zx_imp *c, const zx_iregion *r, uint32_t v, const char *name
 
 static void add_alias(zx_imp *c, zx_iparam *p, const char *name)
 {
-    if (strcmp(p->name, name) == 0) return;
-    for (uint32_t i = 0; i < p->n_aliases; i++)
-        if (strcmp(p->aliases[i], name) == 0) return;
+    if (is_taken(c, name)) return;
     ZX_GROW(&c->tmp, p->aliases, p->n_aliases, p->cap_aliases);
     p->aliases[p->n_aliases++] = name;
     for (uint32_t i = 0; i < c->n_signature; i++)
@@ -141,10 +137,11 @@ static bool is_merged(const zx_imp *c, const zx_iparam *p, const uses *u)
     if (!zx_all_equal(p->init.data, p->type.shape.dim[0])) return false;
     bool several = false;
     for (uint32_t i = 0; i < u->n; i++) {
-        if (u->at[i].target == NULL || leaf_of(u->at[i].n, u->at[i].slot) == NULL) return false;
+        const char *target = u->at[i].target;
+        if (target == NULL || leaf_of(u->at[i].n, u->at[i].slot) == NULL) return false;
+        if (strcmp(target, p->name) != 0 && is_taken(c, target)) return false;
         several = several || strcmp(u->at[i].module, u->at[0].module) != 0;
     }
-    (void)c;
     return several;
 }
 
@@ -261,17 +258,28 @@ static bool accounted_for(const zx_imp *c, const char *name)
 
 static void note_vanished(zx_imp *c)
 {
-    for (uint32_t i = 0; i < c->n_signature; i++)
-        if (!accounted_for(c, c->signature[i]))
-            zx_note(c->notes, c->mem,
-                    "the exporter's signature names a parameter '%s' that isn't in the file: folded away "
-                    "or merged, it won't be trained (re-export with optimize=False)",
-                    zx_text_safe(c->mem, c->signature[i]));
-    for (uint32_t i = 0; i < c->n_params; i++)
-        if (strstr(c->params[i].why, "folded it from"))
-            zx_note(c->notes, c->mem, "'%s' is trained as the exporter left it: %s (re-export with "
-                    "optimize=False keeps its name and layout)",
-                    zx_text_safe(c->mem, c->params[i].name), c->params[i].why);
+    uint32_t n = 0, n_folded = 0;
+    const char *first = NULL;
+    for (uint32_t i = 0; i < c->n_signature; i++) {
+        if (accounted_for(c, c->signature[i])) continue;
+        if (n++ == 0) first = c->signature[i];
+    }
+    if (n > 0)
+        zx_note(c->notes, c->mem,
+                "the exporter's signature names %u parameter%s that %s not in the file ('%s'%s): tied to "
+                "others, merged with them or folded away (optimize=False keeps the latter two)",
+                n, n == 1 ? "" : "s", n == 1 ? "is" : "are", zx_text_safe(c->mem, first),
+                n == 1 ? "" : ", ...");
+    for (uint32_t i = 0; i < c->n_params; i++) {
+        if (strstr(c->params[i].why, "folded it from") == NULL) continue;
+        if (n_folded++ == 0) first = c->params[i].name;
+    }
+    if (n_folded > 0)
+        zx_note(c->notes, c->mem,
+                "%u parameter%s trained in the form in which the exporter folded %s ('%s'%s): "
+                "optimize=False keeps names and layouts",
+                n_folded, n_folded == 1 ? " is" : "s are", n_folded == 1 ? "it" : "them",
+                zx_text_safe(c->mem, first), n_folded == 1 ? "" : ", ...");
 }
 
 // ---- -------------------------------------------------------------------------------------------------------
