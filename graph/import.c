@@ -209,6 +209,8 @@ static void build_params(zx_imp *c)
 
 static zx_status steps(zx_imp *c)
 {
+    if (c->file->model->n_training_info > 0)
+        zx_note(c->notes, c->mem, "the file's own training graphs (training_info) are left out");
     ZX_TRY(zx_import_flatten(c));
     ZX_TRY(zx_import_roots(c));
     zx_import_live(c);

@@ -62,6 +62,10 @@ zx_status zx_import_inputs(const zx_onnx_file *file, zx_arena *mem, uint32_t *n,
         for (size_t k = 0; k < g->n_initializer && !initialised; k++)
             initialised = strcmp(text(g->initializer[k]->name), text(g->input[i]->name)) == 0;
         if (initialised) continue;
+        if (text(g->input[i]->name)[0] == '\0') {
+            ZX_FAIL(&mine, ZX_E_FORMAT, "the input %zu has no name", i);
+            continue;
+        }
         declare(g->input[i], mem, &(*out)[*n], &mine);
         ++*n;
     }

@@ -510,6 +510,9 @@ zx_status zx_import_flatten(zx_imp *c)
         const char *key = function_key(&c->tmp, fn->domain, fn->name, fn->overload);
         if (names_find(&f.functions, key) == ZX_NONE)
             names_add(&c->tmp, &f.functions, key, (uint32_t)i);
+        else
+            zx_import_fail(c, NULL, ZX_E_FORMAT, "the function '%s' is there twice",
+                           zx_text_safe(&c->tmp, fn->name ? fn->name : ""));
     }
     c->main = flatten_graph(&f, NULL, m->graph);
     return c->err->n_causes > 0 ? c->err->code : ZX_OK;

@@ -170,10 +170,9 @@ bool zx_world_lost_rank(const zx_world *w, uint32_t *rank)
 static void put_outcome(zx_text *t, zx_status mine, const zx_err *err)
 {
     uint32_t head[2] = {(uint32_t)mine, 0};
-    if (mine != ZX_OK && err != NULL)
-        head[1] = err->n_causes < ZX_ERR_KEPT ? err->n_causes : ZX_ERR_KEPT;
+    if (mine != ZX_OK && err != NULL) head[1] = err->n_causes;
     zx_text_bytes(t, head, sizeof head);
-    for (uint32_t i = 0; i < head[1]; i++)
+    for (uint32_t i = 0; i < head[1] && i < ZX_ERR_KEPT; i++)
         zx_text_bytes(t, err->cause[i], strlen(err->cause[i]) + 1);
     if (mine != ZX_OK && err != NULL) zx_text_bytes(t, err->hint, strlen(err->hint) + 1);
 }
@@ -213,6 +212,7 @@ static zx_status take_outcome(const zx_parts *p, uint32_t r, bool named, zx_err 
         ZX_FAIL(&got, st, "%s", text);
     }
     if (got.n_causes == 0) ZX_FAIL(&got, st, "%s", zx_status_text(st));
+    if (got.n_causes == ZX_ERR_KEPT && n > ZX_ERR_KEPT) got.n_causes = n; // the others are counted
     if (named) zx_err_in(&got, "rank %u", r);
     if (at < end) read_text(&at, end, got.hint);
     *err = got;

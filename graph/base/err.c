@@ -58,10 +58,15 @@ void zx_err_in(zx_err *err, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(prefix, sizeof prefix, fmt, ap);
     va_end(ap);
-    const size_t n = strlen(prefix);
+    size_t n = strlen(prefix);
+    if (n > ZX_ERR_TEXT / 2) { // a name without end: the cause itself must stay readable
+        n = ZX_ERR_TEXT / 2;
+        while (n > 0 && ((unsigned char)prefix[n] & 0xC0) == 0x80) n--; // not within a character
+        memcpy(prefix + n, "...", 4);
+        n += 3;
+    }
     for (uint32_t i = 0; i < err->n_causes && i < ZX_ERR_KEPT; i++) {
         char *c = err->cause[i];
-        if (n + 2 >= ZX_ERR_TEXT) continue;
         const size_t room = ZX_ERR_TEXT - n - 3, keep = strlen(c) < room ? strlen(c) : room;
         memmove(c + n + 2, c, keep);
         memcpy(c, prefix, n);
