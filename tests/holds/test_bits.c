@@ -6,27 +6,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/holds/holds.h"
 
-#define CASES ZX_TEST_DATA "/cases"
-#define MODELS ZX_SOURCE "/models"
+// The arguments of a case of tests/data/cases, and of a model of models/.
+#define CASES ZX_TEST_DATA "/cases/"
+#define CASE(name, input)                                                                          \
+    CASES name "/model.onnx --data " input "=" CASES name "/" input                                \
+               ".npy --data labels=" CASES name "/labels.npy"
+#define BYTES ZX_SOURCE "/models/bytegpt/"
 
 static const struct model {
     const char *name, *args;
     int samples; // of a micro-batch
 } models[] = {
-    {"gpt2_dynamic",
-     CASES "/gpt2_dynamic/model.onnx --data input_ids=" CASES "/gpt2_dynamic/input_ids.npy"
-           " --data labels=" CASES "/gpt2_dynamic/labels.npy",
-     2},
-    {"convnet", // has buffers
-     CASES "/convnet/model.onnx --data x=" CASES "/convnet/x.npy"
-           " --data labels=" CASES "/convnet/labels.npy",
-     32},
-    {"bytegpt", // has dropout
-     MODELS "/bytegpt/model.onnx --data input_ids=" MODELS "/bytegpt/text.txt"
-            " --data labels=" MODELS "/bytegpt/text.txt:+1",
-     8},
+    {"gpt2_dynamic", CASE("gpt2_dynamic", "input_ids"), 2},
+    {"convnet", CASE("convnet", "x"), 32}, // has buffers
+    {"bytegpt",                            // has dropout
+     BYTES "model.onnx --data input_ids=" BYTES "text.txt --data labels=" BYTES "text.txt:+1", 8},
+    {"llama", CASE("llama", "input_ids"), 2},
+    {"bert", CASE("bert", "x"), 8},
+    {"vit", CASE("vit", "x"), 16},
+    {"gpt2_hf_loss", CASE("gpt2_hf_loss", "input_ids"), 4},
 };
-enum { GPT2, CONVNET, BYTEGPT };
+enum { GPT2, CONVNET, BYTEGPT, LLAMA, BERT, VIT, HF_LOSS };
 
 static const struct optimizer {
     const char *name, *json;
@@ -85,21 +85,28 @@ static const struct variant_row {
 static const struct group {
     uint32_t model, optimizer, ranks;
     uint32_t variants; // bits
+    uint32_t threads;  // 0: what is usual
 } groups[] = {
-    {GPT2, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(AGAIN)},
-    {GPT2, ADAMW, 2, ALL},
-    {GPT2, ADAMW, 3, STAGES | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(LAUNCHER)},
-    {CONVNET, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST) | BIT(NO_OVERLAP)},
-    {CONVNET, ADAMW, 2, STAGES | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(POISON)},
-    {CONVNET, ADAMW, 3, STAGES | BIT(LEAST_1) | BIT(NO_OVERLAP_0) | BIT(LAUNCHER)},
-    {BYTEGPT, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST)},
-    {BYTEGPT, ADAMW, 2, STAGES | BIT(LEAST) | BIT(NO_OVERLAP) | BIT(AGAIN)},
-    {BYTEGPT, ADAMW, 3, BIT(STAGE_0) | BIT(LEAST) | BIT(LAUNCHER)},
-    {GPT2, ADAM, 3, BIT(STAGE_0) | BIT(STAGE_2)},
-    {GPT2, SGD, 2, STAGES | BIT(LEAST)},
-    {GPT2, MOMENTUM, 2, STAGES | BIT(LEAST)},
-    {CONVNET, MOMENTUM, 3, STAGES | BIT(NO_OVERLAP)},
-    {BYTEGPT, SGD, 3, BIT(STAGE_1)},
+    {GPT2, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(AGAIN), 0},
+    {GPT2, ADAMW, 2, ALL, 0},
+    {GPT2, ADAMW, 3, STAGES | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(LAUNCHER), 0},
+    {CONVNET, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST) | BIT(NO_OVERLAP), 0},
+    {CONVNET, ADAMW, 2, STAGES | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(POISON), 0},
+    {CONVNET, ADAMW, 3, STAGES | BIT(LEAST_1) | BIT(NO_OVERLAP_0) | BIT(LAUNCHER), 0},
+    {BYTEGPT, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST), 0},
+    {BYTEGPT, ADAMW, 2, STAGES | BIT(LEAST) | BIT(NO_OVERLAP) | BIT(AGAIN), 0},
+    {BYTEGPT, ADAMW, 3, BIT(STAGE_0) | BIT(LEAST) | BIT(LAUNCHER), 0},
+    {GPT2, ADAM, 3, BIT(STAGE_0) | BIT(STAGE_2), 0},
+    {GPT2, SGD, 2, STAGES | BIT(LEAST), 0},
+    {GPT2, MOMENTUM, 2, STAGES | BIT(LEAST), 0},
+    {CONVNET, MOMENTUM, 3, STAGES | BIT(NO_OVERLAP), 0},
+    {BYTEGPT, SGD, 3, BIT(STAGE_1), 0},
+    {GPT2, ADAMW, 2, BIT(STAGE_0) | BIT(LEAST) | BIT(AGAIN), 3},
+    {CONVNET, ADAMW, 2, BIT(STAGE_1) | BIT(LEAST), 2},
+    {LLAMA, ADAMW, 2, BIT(STAGE_0) | BIT(LEAST), 0},
+    {BERT, ADAMW, 3, BIT(STAGE_2) | BIT(LEAST), 0},
+    {VIT, ADAMW, 2, BIT(STAGE_0) | BIT(LEAST), 0},
+    {HF_LOSS, ADAMW, 3, BIT(STAGE_1) | BIT(LEAST), 0},
 };
 
 typedef struct row {
@@ -139,7 +146,9 @@ static void arguments(const struct group *g, char *args, size_t room)
                            "\"zero_optimization\": {\"stage\": 3}, \"optimizer\": %s}",
                            m->samples, optimizers[g->optimizer].json);
     holds_write("zero.json", config, (size_t)n);
-    snprintf(args, room, "%s --config zero.json --ranks %u", m->args, g->ranks);
+    char threads[32] = "";
+    if (g->threads > 0) snprintf(threads, sizeof threads, "--threads %u", g->threads);
+    snprintf(args, room, "%s %s --config zero.json --ranks %u", m->args, threads, g->ranks);
 }
 
 static void first_run(const struct group *g, const char *args, char name[64])
@@ -186,7 +195,7 @@ static void same_bits(void **state)
 static void other_seeds_differ(void **state)
 {
     (void)state;
-    const struct group g = {BYTEGPT, ADAMW, 2, 0};
+    const struct group g = {BYTEGPT, ADAMW, 2, 0, 0};
     char args[2048];
     arguments(&g, args, sizeof args);
     holds_train("seed-7", "%s --seed 7 --steps 1", args);
@@ -207,9 +216,9 @@ int main(void)
             const struct group *g = &groups[i];
             if (!(g->variants & BIT(v))) continue;
             rows[n] = (row){.group = g, .variant = (variant)v};
-            snprintf(rows[n].name, sizeof rows[n].name, "%s, %s, %u ranks: %s",
+            snprintf(rows[n].name, sizeof rows[n].name, "%s, %s, %u ranks%s: %s",
                      models[g->model].name, optimizers[g->optimizer].name, g->ranks,
-                     variants[v].name);
+                     g->threads > 0 ? " of threads" : "", variants[v].name);
             tests[n] = zx_case(rows[n].name, same_bits, &rows[n]);
             n++;
         }
