@@ -111,14 +111,18 @@ static inline void mutate_find_graphs(mutate *m, Onnx__GraphProto *g)
 static inline char *mutate_name(mutate *m, const Onnx__GraphProto *g)
 {
     const size_t from = mutate_below(m, 10);
+    char *name = NULL;
     if (from == 0) return mutate_text(m, "");
     if (from == 1) return mutate_text(m, "nothing makes this");
-    if (from == 2 && g->n_input > 0) return g->input[mutate_below(m, g->n_input)]->name;
-    if (from < 5 && g->n_initializer > 0)
-        return g->initializer[mutate_below(m, g->n_initializer)]->name;
-    if (g->n_node == 0) return mutate_text(m, "x");
-    const Onnx__NodeProto *n = g->node[mutate_below(m, g->n_node)];
-    return n->n_output > 0 ? n->output[mutate_below(m, n->n_output)] : mutate_text(m, "x");
+    if (from == 2 && g->n_input > 0) {
+        name = g->input[mutate_below(m, g->n_input)]->name;
+    } else if (from < 5 && g->n_initializer > 0) {
+        name = g->initializer[mutate_below(m, g->n_initializer)]->name;
+    } else if (g->n_node > 0) {
+        const Onnx__NodeProto *n = g->node[mutate_below(m, g->n_node)];
+        if (n->n_output > 0) name = n->output[mutate_below(m, n->n_output)];
+    }
+    return name != NULL ? name : mutate_text(m, "x");
 }
 
 static inline void mutate_ints(mutate *m, size_t *n, int64_t **v)
@@ -295,7 +299,7 @@ static inline size_t mutate_model(uint64_t seed, const uint8_t *in, size_t n, ui
     if (st == ZX_OK) m.model = onnx__model_proto__unpack(&allocator, n, in);
     if (m.model != NULL && m.model->graph != NULL) {
         mutate_find_graphs(&m, m.model->graph);
-        for (size_t k = 1 + mutate_below(&m, 3); k > 0; k--) mutate_once(&m);
+        for (size_t k = 1 + mutate_below(&m, 2); k > 0; k--) mutate_once(&m);
         size = onnx__model_proto__get_packed_size(m.model);
         size = size <= room ? onnx__model_proto__pack(m.model, out) : 0;
     }
