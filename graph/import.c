@@ -43,7 +43,8 @@ zx_status zx_import_fail(zx_imp *c, const zx_inode *n, zx_status code, const cha
     return zx_err_merge(c->err, &one);
 }
 
-// ---- the walk -------------------------------------------------------------------------------------------
+// ---- the walk
+// -------------------------------------------------------------------------------------------
 
 // A tensor that no node makes gets its value when it is first read.
 void zx_ival_load(zx_imp *c, uint32_t i)
@@ -79,7 +80,8 @@ static void check_node(zx_imp *c, const zx_inode *n)
     if (row == NULL) {
         const char *near = n->domain[0] ? NULL : zx_onnx_op_nearest(n->op);
         char hint[128] = "";
-        if (near && strcmp(near, n->op) != 0) snprintf(hint, sizeof hint, " (the nearest is %s)", near);
+        if (near && strcmp(near, n->op) != 0)
+            snprintf(hint, sizeof hint, " (the nearest is %s)", near);
         zx_fail(c, ZX_E_UNSUPPORTED, "the operator %s%s%s isn't supported%s",
                 zx_text_safe(&c->tmp, n->domain), n->domain[0] ? "." : "",
                 zx_text_safe(&c->tmp, n->op), hint);
@@ -92,13 +94,14 @@ static void check_node(zx_imp *c, const zx_inode *n)
         return;
     }
     if (n->opset == 0) {
-        zx_fail(c, ZX_E_FORMAT, "the file doesn't say which version of the operator set '%s' it uses",
+        zx_fail(c, ZX_E_FORMAT,
+                "the file doesn't say which version of the operator set '%s' it uses",
                 n->domain[0] ? zx_text_safe(&c->tmp, n->domain) : "ai.onnx");
         return;
     }
     if (n->opset < row->first || n->opset > row->last) {
-        zx_fail(c, ZX_E_UNSUPPORTED, "%s of opset %" PRId64 " isn't supported, only %d to %d", row->name,
-                n->opset, row->first, row->last);
+        zx_fail(c, ZX_E_UNSUPPORTED, "%s of opset %" PRId64 " isn't supported, only %d to %d",
+                row->name, n->opset, row->first, row->last);
         zx_err_hint(&c->one, "re-export the model with opset_version=20");
         return;
     }
@@ -184,7 +187,8 @@ static void load_roots(zx_imp *c)
     if (!zx_ok(c)) zx_err_merge(c->err, &c->one);
 }
 
-// ---- the steps ----------------------------------------------------------------------------------------------
+// ---- the steps
+// ----------------------------------------------------------------------------------------------
 
 static void build_params(zx_imp *c)
 {

@@ -1,5 +1,5 @@
-// import_bind.c - the graph's inputs, with every dimension bound: from the micro-batch size, from the
-// data, or by name.
+// import_bind.c - the graph's inputs, with every dimension bound: from the micro-batch size, from
+// the data, or by name.
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/import_priv.h"
 
@@ -11,7 +11,8 @@ static const char *text(const char *s)
     return s ? s : "";
 }
 
-static zx_status declare(const Onnx__ValueInfoProto *info, zx_arena *mem, zx_input_decl *d, zx_err *err)
+static zx_status declare(const Onnx__ValueInfoProto *info, zx_arena *mem, zx_input_decl *d,
+                         zx_err *err)
 {
     const char *name = zx_text_safe(mem, text(info->name));
     *d = (zx_input_decl){.name = text(info->name)};
@@ -20,15 +21,21 @@ static zx_status declare(const Onnx__ValueInfoProto *info, zx_arena *mem, zx_inp
         return ZX_FAIL(err, ZX_E_UNSUPPORTED, "the input '%s' isn't a tensor", name);
     d->dtype = zx_dtype_of_onnx(t->tensor_type->elem_type);
     if (d->dtype == ZX_DTYPE_COUNT)
-        return ZX_FAIL(err, ZX_E_UNSUPPORTED, "the input '%s' has the element type %d, which isn't "
-                       "supported", name, t->tensor_type->elem_type);
+        return ZX_FAIL(err, ZX_E_UNSUPPORTED,
+                       "the input '%s' has the element type %d, which isn't "
+                       "supported",
+                       name, t->tensor_type->elem_type);
     const Onnx__TensorShapeProto *s = t->tensor_type->shape;
     if (s == NULL)
-        return ZX_FAIL(err, ZX_E_UNSUPPORTED, "the file doesn't say how many dimensions the input '%s' "
-                       "has", name);
+        return ZX_FAIL(err, ZX_E_UNSUPPORTED,
+                       "the file doesn't say how many dimensions the input '%s' "
+                       "has",
+                       name);
     if (s->n_dim > ZX_MAX_RANK)
-        return ZX_FAIL(err, ZX_E_UNSUPPORTED, "the input '%s' has %zu dimensions, at most %d are "
-                       "supported", name, s->n_dim, ZX_MAX_RANK);
+        return ZX_FAIL(err, ZX_E_UNSUPPORTED,
+                       "the input '%s' has %zu dimensions, at most %d are "
+                       "supported",
+                       name, s->n_dim, ZX_MAX_RANK);
     d->rank = (uint32_t)s->n_dim;
     for (uint32_t i = 0; i < d->rank; i++) {
         const Onnx__TensorShapeProto__Dimension *x = s->dim[i];
@@ -36,11 +43,12 @@ static zx_status declare(const Onnx__ValueInfoProto *info, zx_arena *mem, zx_inp
         if (x->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE) {
             d->dim[i] = x->dim_value;
             if (x->dim_value <= 0)
-                return ZX_FAIL(err, ZX_E_SHAPE, "dimension %u of the input '%s' is %" PRId64, i, name,
-                               x->dim_value);
+                return ZX_FAIL(err, ZX_E_SHAPE, "dimension %u of the input '%s' is %" PRId64, i,
+                               name, x->dim_value);
             if (x->dim_value > INT64_C(1) << 40)
-                return ZX_FAIL(err, ZX_E_SHAPE, "dimension %u of the input '%s' is %" PRId64
-                               ", which is too large", i, name, x->dim_value);
+                return ZX_FAIL(err, ZX_E_SHAPE,
+                               "dimension %u of the input '%s' is %" PRId64 ", which is too large",
+                               i, name, x->dim_value);
         } else {
             d->symbol[i] = x->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM
                                ? text(x->dim_param)
@@ -50,8 +58,8 @@ static zx_status declare(const Onnx__ValueInfoProto *info, zx_arena *mem, zx_inp
     return ZX_OK;
 }
 
-zx_status zx_import_inputs(const zx_onnx_file *file, zx_arena *mem, uint32_t *n, zx_input_decl **out,
-                           zx_err *err)
+zx_status zx_import_inputs(const zx_onnx_file *file, zx_arena *mem, uint32_t *n,
+                           zx_input_decl **out, zx_err *err)
 {
     const Onnx__GraphProto *g = file->model->graph;
     zx_err mine = {0};
@@ -75,7 +83,8 @@ zx_status zx_import_inputs(const zx_onnx_file *file, zx_arena *mem, uint32_t *n,
     return zx_err_merge(err, &mine);
 }
 
-// ---- binding ---------------------------------------------------------------------------------------------
+// ---- binding
+// ---------------------------------------------------------------------------------------------
 
 typedef struct symbol {
     const char *name;
@@ -102,8 +111,9 @@ static void set(zx_imp *c, table *t, const char *name, int64_t size, const char 
         ZX_GROW(&c->tmp, t->at, t->n, t->cap);
         t->at[t->n++] = (symbol){name, size, from};
     } else if (have->size != size) {
-        zx_import_fail(c, NULL, ZX_E_SHAPE, "the dimension '%s' is %" PRId64 " by %s, but %" PRId64
-                       " by %s", zx_text_safe(&c->tmp, name), have->size, have->from, size, from);
+        zx_import_fail(c, NULL, ZX_E_SHAPE,
+                       "the dimension '%s' is %" PRId64 " by %s, but %" PRId64 " by %s",
+                       zx_text_safe(&c->tmp, name), have->size, have->from, size, from);
     }
 }
 
@@ -121,18 +131,21 @@ static void bind_by_data(zx_imp *c, table *t, const zx_input_decl *d)
     if (s == NULL) return;
     const char *name = zx_text_safe(&c->tmp, d->name);
     if (s->rank + 1 != d->rank) {
-        zx_import_fail(c, NULL, ZX_E_DATA, "the input '%s' has %u dimensions, a sample of its data %u: "
-                       "they must be one fewer", name, d->rank, s->rank);
+        zx_import_fail(c, NULL, ZX_E_DATA,
+                       "the input '%s' has %u dimensions, a sample of its data %u: "
+                       "they must be one fewer",
+                       name, d->rank, s->rank);
         return;
     }
     for (uint32_t i = 0; i < s->rank; i++) {
         if (s->dim[i] < 0) continue;
         if (s->dim[i] == 0) {
-            zx_import_fail(c, NULL, ZX_E_DATA, "the data of the input '%s' has a dimension of size 0",
-                           name);
+            zx_import_fail(c, NULL, ZX_E_DATA,
+                           "the data of the input '%s' has a dimension of size 0", name);
         } else if (d->dim[i + 1] >= 0 && d->dim[i + 1] != s->dim[i]) {
-            zx_import_fail(c, NULL, ZX_E_DATA, "dimension %u of the input '%s' is %" PRId64
-                           ", in its data %" PRId64, i + 1, name, d->dim[i + 1], s->dim[i]);
+            zx_import_fail(c, NULL, ZX_E_DATA,
+                           "dimension %u of the input '%s' is %" PRId64 ", in its data %" PRId64,
+                           i + 1, name, d->dim[i + 1], s->dim[i]);
         } else if (d->dim[i + 1] < 0 && d->symbol[i + 1][0]) {
             set(c, t, d->symbol[i + 1], s->dim[i],
                 zx_arena_printf(&c->tmp, "the data of '%s'", name));
@@ -142,7 +155,7 @@ static void bind_by_data(zx_imp *c, table *t, const zx_input_decl *d)
 
 static void check_names(zx_imp *c, const zx_input_decl *in, uint32_t n)
 {
-    const char **names = ZX_NEW(&c->tmp, const char *, (size_t)n * ZX_MAX_RANK + 1);
+    const char **names = ZX_NEW(&c->tmp, const char *, (size_t)n *ZX_MAX_RANK + 1);
     uint32_t n_names = 0;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t d = 0; d < in[i].rank; d++)
@@ -157,12 +170,12 @@ static void check_names(zx_imp *c, const zx_input_decl *in, uint32_t n)
                            zx_text_safe(&c->tmp, b->name), b->size);
             continue;
         }
-        zx_import_fail(c, NULL, ZX_E_USAGE, "--dim %s=%" PRId64 ": no input has a dimension of that name",
+        zx_import_fail(c, NULL, ZX_E_USAGE,
+                       "--dim %s=%" PRId64 ": no input has a dimension of that name",
                        zx_text_safe(&c->tmp, b->name), b->size);
         const char *near = zx_text_nearest(b->name, names, n_names);
         if (near == NULL && n_names > 0) near = names[n_names - 1];
-        if (near)
-            zx_err_hint(c->err, "--dim %s=%" PRId64, zx_text_safe(&c->tmp, near), b->size);
+        if (near) zx_err_hint(c->err, "--dim %s=%" PRId64, zx_text_safe(&c->tmp, near), b->size);
     }
 }
 
@@ -177,13 +190,14 @@ static int64_t size_of(zx_imp *c, table *t, const zx_input_decl *d, uint32_t axi
     if (s && s->rank + 1 == d->rank && s->dim[axis - 1] > 0) return s->dim[axis - 1];
     if (name[0]) {
         zx_import_fail(c, NULL, ZX_E_USAGE,
-                       "dimension %u of the input '%s' ('%s') isn't fixed by the file or by data", axis,
-                       zx_text_safe(&c->tmp, d->name), zx_text_safe(&c->tmp, name));
+                       "dimension %u of the input '%s' ('%s') isn't fixed by the file or by data",
+                       axis, zx_text_safe(&c->tmp, d->name), zx_text_safe(&c->tmp, name));
         zx_err_hint(c->err, "--dim %s=128", zx_text_safe(&c->tmp, name));
     } else {
-        zx_import_fail(c, NULL, ZX_E_USAGE,
-                       "dimension %u of the input '%s' has neither size nor name: only data can fix it",
-                       axis, zx_text_safe(&c->tmp, d->name));
+        zx_import_fail(
+            c, NULL, ZX_E_USAGE,
+            "dimension %u of the input '%s' has neither size nor name: only data can fix it", axis,
+            zx_text_safe(&c->tmp, d->name));
     }
     return 1;
 }
@@ -196,8 +210,7 @@ zx_status zx_import_bind(zx_imp *c)
     const Onnx__GraphProto *g = c->file->model->graph;
     in = ZX_NEW(&c->tmp, zx_input_decl, g->n_input + 1);
     n = c->main->n_in;
-    for (uint32_t i = 0; i < n; i++)
-        declare(c->vals[c->main->in[i]].info, &c->tmp, &in[i], &mine);
+    for (uint32_t i = 0; i < n; i++) declare(c->vals[c->main->in[i]].info, &c->tmp, &in[i], &mine);
     if (mine.n_causes > 0) return zx_err_merge(c->err, &mine);
 
     table t = {0};
@@ -211,7 +224,8 @@ zx_status zx_import_bind(zx_imp *c)
     for (uint32_t i = 0; i < n; i++) bind_by_data(c, &t, &in[i]);
     if (c->options->micro_batch <= 0)
         for (uint32_t i = 0; i < n; i++)
-            if (in[i].rank > 0 && in[i].dim[0] < 0 && in[i].symbol[0][0] && !find(&t, in[i].symbol[0]))
+            if (in[i].rank > 0 && in[i].dim[0] < 0 && in[i].symbol[0][0] &&
+                !find(&t, in[i].symbol[0]))
                 set(c, &t, in[i].symbol[0], 1, "the micro-batch size");
 
     for (uint32_t i = 0; i < n; i++) {

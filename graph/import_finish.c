@@ -1,5 +1,5 @@
-// import_finish.c - the finished graph: what the loss (or, without one, the outputs) and the buffers
-// need, copied out of the import's own memory.
+// import_finish.c - the finished graph: what the loss (or, without one, the outputs) and the
+// buffers need, copied out of the import's own memory.
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/import_priv.h"
 
@@ -40,7 +40,8 @@ static bool *needed_values(const zx_imp *c, bool *node_needed)
     for (uint32_t i = 0; i < c->n_buffers; i++) need[c->buffers[i].now] = true;
     for (uint32_t i = b->g.n_nodes; i-- > 0;) {
         const zx_node *n = &b->nodes[i];
-        for (uint32_t k = 0; k < n->n_out; k++) node_needed[i] = node_needed[i] || need[b->refs[n->out + k]];
+        for (uint32_t k = 0; k < n->n_out; k++)
+            node_needed[i] = node_needed[i] || need[b->refs[n->out + k]];
         if (!node_needed[i]) continue;
         for (uint32_t k = 0; k < n->n_out; k++) need[b->refs[n->out + k]] = true;
         for (uint32_t k = 0; k < n->n_in; k++)
@@ -68,8 +69,8 @@ void zx_import_finish(zx_imp *c, zx_graph *out)
     zx_builder_start(&b, c->mem, from->g.name);
     for (uint32_t v = 0; v < from->g.n_values; v++) {
         const zx_value *x = &from->values[v];
-        const bool stays = need[v] || x->role == ZX_R_INPUT || x->role == ZX_R_PARAM ||
-                           x->role == ZX_R_BUFFER;
+        const bool stays =
+            need[v] || x->role == ZX_R_INPUT || x->role == ZX_R_PARAM || x->role == ZX_R_BUFFER;
         to[v] = ZX_NONE;
         if (!stays) continue;
         to[v] = zx_build_value(&b, zx_arena_str(c->mem, x->name), x->role, &x->type);
@@ -117,8 +118,8 @@ void zx_import_finish(zx_imp *c, zx_graph *out)
         n.in = b.g.n_refs;
         n.out = n.in + n.n_in;
         for (uint32_t k = 0; k < n.n_in + n.n_out; k++) {
-            const uint32_t v = from->refs[k < n.n_in ? from->nodes[i].in + k
-                                                     : from->nodes[i].out + k - n.n_in];
+            const uint32_t v =
+                from->refs[k < n.n_in ? from->nodes[i].in + k : from->nodes[i].out + k - n.n_in];
             ZX_GROW(b.mem, b.refs, b.g.n_refs, b.cap_refs);
             b.refs[b.g.n_refs++] = v == ZX_NONE ? ZX_NONE : to[v];
             if (k >= n.n_in) b.values[to[v]].by = b.g.n_nodes;

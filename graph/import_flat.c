@@ -1,5 +1,5 @@
-// import_flat.c - the file as a flat program: names become indices, local functions are inlined, and
-// every region's nodes are put in an order that runs.
+// import_flat.c - the file as a flat program: names become indices, local functions are inlined,
+// and every region's nodes are put in an order that runs.
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/import_priv.h"
 
@@ -9,14 +9,15 @@
 #define MAX_DEPTH 100     // of function calls and branches within each other
 #define MAX_NODES 2000000 // after inlining: functions that call others twice grow exponentially
 
-// ---- names ------------------------------------------------------------------------------------------
+// ---- names
+// ------------------------------------------------------------------------------------------
 
 typedef struct names { // open addressing; zeroed is empty
     uint32_t n, cap;
     struct name {
         const char *key;
         uint32_t to;
-    } *at;
+    } * at;
 } names;
 
 static uint64_t hash(const char *s)
@@ -54,7 +55,8 @@ static void names_add(zx_arena *mem, names *t, const char *key, uint32_t to)
     t->n++;
 }
 
-// ---- where names and operators mean what ------------------------------------------------------------
+// ---- where names and operators mean what
+// ------------------------------------------------------------
 
 typedef struct call { // a function being inlined; the graph itself has none
     const struct call *outer;
@@ -99,11 +101,11 @@ static uint32_t declare(flat *f, scope *s, const char *name, zx_ikind kind)
 {
     zx_imp *c = f->c;
     if (names_find(&s->names, name) != ZX_NONE) {
-        zx_import_fail(c, NULL, ZX_E_FORMAT, "the name '%s' is made twice", zx_text_safe(&c->tmp, name));
+        zx_import_fail(c, NULL, ZX_E_FORMAT, "the name '%s' is made twice",
+                       zx_text_safe(&c->tmp, name));
         return names_find(&s->names, name);
     }
-    const char *full =
-        s->call ? zx_arena_printf(&c->tmp, "%s/%s", s->call->prefix, name) : name;
+    const char *full = s->call ? zx_arena_printf(&c->tmp, "%s/%s", s->call->prefix, name) : name;
     const uint32_t v = zx_ival_add(c, full, kind);
     names_add(&c->tmp, &s->names, name, v);
     return v;
@@ -129,7 +131,8 @@ static uint32_t lookup(zx_imp *c, const scope *s, const char *name)
     return v;
 }
 
-// ---- sources: the nodes as the exporter wrote them ----------------------------------------------------
+// ---- sources: the nodes as the exporter wrote them
+// ----------------------------------------------------
 
 // Reads a Python list of strings, as name_scopes is written; the entries, or 0 if it is none.
 static uint32_t parse_list(zx_arena *mem, const char *s, const char ***out)
@@ -208,7 +211,8 @@ static uint32_t add_source(zx_imp *c, const scope *s, const Onnx__NodeProto *p, 
     return b->g.n_sources - 1;
 }
 
-// ---- nodes ------------------------------------------------------------------------------------------------
+// ---- nodes
+// ------------------------------------------------------------------------------------------------
 
 static int64_t opset_of(const zx_imp *c, const scope *s, const char *domain)
 {
@@ -261,8 +265,10 @@ static void read_attributes(flat *f, scope *s, const Onnx__NodeProto *p, zx_inod
             const zx_iattr *given = s->call ? zx_inode_attr(s->call->node, a->ref_attr_name) : NULL;
             x.a = given ? given->a : NULL;
             x.body = given ? given->body : NULL;
-            for (size_t k = 0; s->call && x.a == NULL && k < s->call->function->n_attribute_proto; k++)
-                if (strcmp(text(s->call->function->attribute_proto[k]->name), a->ref_attr_name) == 0)
+            for (size_t k = 0; s->call && x.a == NULL && k < s->call->function->n_attribute_proto;
+                 k++)
+                if (strcmp(text(s->call->function->attribute_proto[k]->name), a->ref_attr_name) ==
+                    0)
                     x.a = s->call->function->attribute_proto[k];
             if (s->call == NULL)
                 zx_import_fail(c, n, ZX_E_FORMAT, "the attribute '%s' refers to a function's",
@@ -293,8 +299,9 @@ static void inline_call(flat *f, scope *s, const Onnx__FunctionProto *fn, zx_ino
         }
     if (n->n_in > fn->n_input || n->n_out > fn->n_output) {
         zx_import_fail(c, n, ZX_E_FORMAT,
-                       "%u inputs and %u outputs for the function '%s', which has %zu and %zu", n->n_in,
-                       n->n_out, zx_text_safe(&c->tmp, text(fn->name)), fn->n_input, fn->n_output);
+                       "%u inputs and %u outputs for the function '%s', which has %zu and %zu",
+                       n->n_in, n->n_out, zx_text_safe(&c->tmp, text(fn->name)), fn->n_input,
+                       fn->n_output);
         return;
     }
     const call here = {.outer = s->call, .function = fn, .node = n, .prefix = n->name};
@@ -395,7 +402,8 @@ static void flatten_nodes(flat *f, scope *s, Onnx__NodeProto *const *nodes, size
     for (size_t i = 0; i < n && c->err->n_causes < ZX_ERR_KEPT; i++) flatten_node(f, s, nodes[i]);
 }
 
-// ---- an order that runs --------------------------------------------------------------------------------
+// ---- an order that runs
+// --------------------------------------------------------------------------------
 
 // The tensors that a node waits for: inputs, then what its bodies capture.
 static uint32_t waits_for(const zx_inode *n, uint32_t i)
@@ -436,7 +444,8 @@ static void order(zx_imp *c, zx_iregion *r)
             zx_inode *by = v == ZX_NONE ? NULL : c->vals[v].by;
             if (by == NULL || by->region != r || by->mark == 2) continue;
             if (by->mark == 1) {
-                zx_import_fail(c, by, ZX_E_FORMAT, "it waits for its own output: a cycle through '%s'",
+                zx_import_fail(c, by, ZX_E_FORMAT,
+                               "it waits for its own output: a cycle through '%s'",
                                zx_text_safe(&c->tmp, c->vals[v].name));
                 return;
             }
@@ -446,9 +455,11 @@ static void order(zx_imp *c, zx_iregion *r)
     r->nodes = sorted;
 }
 
-// ---- graphs -------------------------------------------------------------------------------------------------
+// ---- graphs
+// -------------------------------------------------------------------------------------------------
 
-static const Onnx__ValueInfoProto *better(const Onnx__ValueInfoProto *a, const Onnx__ValueInfoProto *b)
+static const Onnx__ValueInfoProto *better(const Onnx__ValueInfoProto *a,
+                                          const Onnx__ValueInfoProto *b)
 {
     return a == NULL || (b && a->n_metadata_props == 0 && b->n_metadata_props > 0) ? b : a;
 }
@@ -518,7 +529,8 @@ zx_status zx_import_flatten(zx_imp *c)
     return c->err->n_causes > 0 ? c->err->code : ZX_OK;
 }
 
-// ---- what is needed -------------------------------------------------------------------------------------------
+// ---- what is needed
+// -------------------------------------------------------------------------------------------
 
 static void mark_live(zx_imp *c, const zx_iregion *r, bool *needed)
 {
@@ -563,7 +575,8 @@ void zx_import_live(zx_imp *c)
     mark_live(c, c->main, needed);
 }
 
-// ---- small questions ----------------------------------------------------------------------------------------
+// ---- small questions
+// ----------------------------------------------------------------------------------------
 
 const zx_iattr *zx_inode_attr(const zx_inode *n, const char *name)
 {

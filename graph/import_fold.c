@@ -1,6 +1,6 @@
-// import_fold.c - the verbs that lowerings are written in: each makes an IR node, or evaluates it at
-// once where all its inputs are constants. Folded bytes are counted by reference and dropped as soon
-// as no tensor of the file needs them: mask building makes large intermediates.
+// import_fold.c - the verbs that lowerings are written in: each makes an IR node, or evaluates it
+// at once where all its inputs are constants. Folded bytes are counted by reference and dropped as
+// soon as no tensor of the file needs them: mask building makes large intermediates.
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/import_priv.h"
 
@@ -13,7 +13,8 @@
 #define MAX_FOLDED (UINT64_C(4) << 30) // live bytes of folded constants, by default
 #define SMALL_BYTES 4096               // up to here a constant of the file is looked at for equals
 
-// ---- failing -----------------------------------------------------------------------------------------
+// ---- failing
+// -----------------------------------------------------------------------------------------
 
 uint32_t zx_fail(zx_imp *c, zx_status code, const char *fmt, ...)
 {
@@ -28,13 +29,14 @@ uint32_t zx_fail(zx_imp *c, zx_status code, const char *fmt, ...)
 }
 
 // Takes over what a function of another file said to c->one.
-static bool did(zx_imp *c, zx_status st)
+bool zx_did(zx_imp *c, zx_status st)
 {
     if (c->st == ZX_OK) c->st = st;
     return c->st == ZX_OK;
 }
 
-// ---- values ------------------------------------------------------------------------------------------
+// ---- values
+// ------------------------------------------------------------------------------------------
 
 static const zx_shape scalar_shape = {0};
 
@@ -87,7 +89,8 @@ static zx_iaux *aux(zx_imp *c, uint32_t v)
     return &c->aux[v];
 }
 
-// ---- bytes of constants ---------------------------------------------------------------------------------
+// ---- bytes of constants
+// ---------------------------------------------------------------------------------
 
 static uint32_t block_new(zx_imp *c, uint64_t size)
 {
@@ -157,14 +160,15 @@ void zx_train(zx_imp *c, uint32_t v)
     aux(c, v)->trained = true;
 }
 
-// ---- making constants ---------------------------------------------------------------------------------
+// ---- making constants
+// ---------------------------------------------------------------------------------
 
 uint32_t zx_k_new(zx_imp *c, const zx_type *t, void **bytes)
 {
     static char nowhere[ZX_ALIGN];
     *bytes = nowhere;
     if (!zx_ok(c)) return ZX_NONE;
-    if (!did(c, zx_shape_check(&t->shape, &c->one))) return ZX_NONE;
+    if (!zx_did(c, zx_shape_check(&t->shape, &c->one))) return ZX_NONE;
     const uint32_t block = block_new(c, zx_type_bytes(t));
     if (block == ZX_NONE) return ZX_NONE;
     const uint32_t v = zx_build_const(&c->b, c->b.at_name, t, c->blocks[block].bytes);
@@ -173,226 +177,8 @@ uint32_t zx_k_new(zx_imp *c, const zx_type *t, void **bytes)
     return v;
 }
 
-static uint16_t half_of(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    const uint32_t sign = (u >> 16) & 0x8000u, mag = u & 0x7FFFFFFFu;
-    if (mag > 0x7F800000u) return (uint16_t)(sign | 0x7E00u);
-    if (mag >= 0x477FF000u) return (uint16_t)(sign | 0x7C00u); // rounds to infinity
-    if (mag < 0x33000001u) return (uint16_t)sign;
-    const int exp = (int)(mag >> 23) - 112;
-    uint32_t frac = (mag & 0x7FFFFFu) | 0x800000u;
-    const int shift = exp > 0 ? 13 : 14 - exp;
-    const uint32_t rest = frac & ((1u << shift) - 1), mid = 1u << (shift - 1);
-    frac >>= shift;
-    if (rest > mid || (rest == mid && (frac & 1))) frac++;
-    return (uint16_t)(sign | (exp > 0 ? frac + ((uint32_t)(exp - 1) << 10) : frac));
-}
-
-static double double_of_half(uint16_t h)
-{
-    const int exp = (h >> 10) & 31;
-    const double sign = h & 0x8000 ? -1 : 1, frac = h & 1023;
-    if (exp == 31) return frac != 0 ? (double)__builtin_nan("") : sign * __builtin_inf();
-    const double m = exp ? frac + 1024 : frac;
-    return sign * __builtin_ldexp(m, (exp ? exp : 1) - 25);
-}
-
-void zx_put(void *bytes, zx_dtype t, int64_t i, double x)
-{
-    const float f = (float)x;
-    switch (t) {
-    case ZX_F32: ((float *)bytes)[i] = f; break;
-    case ZX_F64: ((double *)bytes)[i] = x; break;
-    case ZX_F16: ((uint16_t *)bytes)[i] = half_of(f); break;
-    case ZX_BF16: {
-        uint32_t u;
-        memcpy(&u, &f, sizeof u);
-        if ((u & 0x7FFFFFFFu) <= 0x7F800000u) u += 0x7FFFu + ((u >> 16) & 1); // half to even
-        ((uint16_t *)bytes)[i] = (uint16_t)(u >> 16);
-        break;
-    }
-    case ZX_I8: ((int8_t *)bytes)[i] = (int8_t)x; break;
-    case ZX_I16: ((int16_t *)bytes)[i] = (int16_t)x; break;
-    case ZX_I32: ((int32_t *)bytes)[i] = (int32_t)x; break;
-    case ZX_I64: ((int64_t *)bytes)[i] = (int64_t)x; break;
-    case ZX_U8: ((uint8_t *)bytes)[i] = (uint8_t)x; break;
-    case ZX_U16: ((uint16_t *)bytes)[i] = (uint16_t)x; break;
-    case ZX_U32: ((uint32_t *)bytes)[i] = (uint32_t)x; break;
-    case ZX_U64: ((uint64_t *)bytes)[i] = (uint64_t)x; break;
-    case ZX_BOOL: ((uint8_t *)bytes)[i] = x != 0; break;
-    case ZX_DTYPE_COUNT: break;
-    }
-}
-
-#define LOAD(T)                                                                                    \
-    do {                                                                                           \
-        T x_;                                                                                      \
-        memcpy(&x_, at, sizeof x_);                                                                \
-        return (double)x_;                                                                         \
-    } while (0)
-
-static double load(const void *bytes, zx_dtype t, int64_t i)
-{
-    const unsigned char *at = (const unsigned char *)bytes + (uint64_t)i * zx_dtype_bytes(t);
-    switch (t) {
-    case ZX_F32: LOAD(float);
-    case ZX_F64: LOAD(double);
-    case ZX_F16: {
-        uint16_t h;
-        memcpy(&h, at, sizeof h);
-        return double_of_half(h);
-    }
-    case ZX_BF16: {
-        uint32_t u = 0;
-        float f;
-        memcpy((unsigned char *)&u + 2, at, 2);
-        memcpy(&f, &u, sizeof f);
-        return (double)f;
-    }
-    case ZX_I8: LOAD(int8_t);
-    case ZX_I16: LOAD(int16_t);
-    case ZX_I32: LOAD(int32_t);
-    case ZX_I64: LOAD(int64_t);
-    case ZX_U8: LOAD(uint8_t);
-    case ZX_U16: LOAD(uint16_t);
-    case ZX_U32: LOAD(uint32_t);
-    case ZX_U64: LOAD(uint64_t);
-    case ZX_BOOL: return *at != 0;
-    case ZX_DTYPE_COUNT: break;
-    }
-    return 0;
-}
-
-uint32_t zx_k_fill(zx_imp *c, const zx_type *t, double x)
-{
-    void *bytes;
-    const uint32_t v = zx_k_new(c, t, &bytes);
-    const uint64_t size = zx_type_bytes(t), one = zx_dtype_bytes(t->dtype);
-    if (v == ZX_NONE || size == 0 || x == 0) return v;
-    zx_put(bytes, t->dtype, 0, x);
-    for (uint64_t done = one; done < size; done *= 2) // what is filled fills as much again
-        memcpy((char *)bytes + done, bytes, done < size - done ? done : size - done);
-    return v;
-}
-
-uint32_t zx_k(zx_imp *c, zx_dtype t, double x)
-{
-    const zx_type type = {.dtype = t};
-    return zx_k_fill(c, &type, x);
-}
-
-uint32_t zx_k_ints(zx_imp *c, const int64_t *x, uint32_t n)
-{
-    const zx_type type = {.dtype = ZX_I64, .shape = {.rank = 1, .dim = {n}}};
-    void *bytes;
-    const uint32_t v = zx_k_new(c, &type, &bytes);
-    if (v != ZX_NONE && n > 0) memcpy(bytes, x, n * sizeof *x);
-    return v;
-}
-
-uint32_t zx_k_int(zx_imp *c, int64_t x)
-{
-    const zx_type type = {.dtype = ZX_I64};
-    void *bytes;
-    const uint32_t v = zx_k_new(c, &type, &bytes);
-    if (v != ZX_NONE) memcpy(bytes, &x, sizeof x);
-    return v;
-}
-
-uint32_t zx_k_file(zx_imp *c, const Onnx__TensorProto *t, const char *name)
-{
-    if (!zx_ok(c)) return ZX_NONE;
-    zx_type type;
-    const void *data;
-    if (t == NULL) return zx_fail(c, ZX_E_FORMAT, "it holds no tensor");
-    if (!did(c, zx_onnx_tensor(c->file, t, c->mem, &type, &data, &c->one))) return ZX_NONE;
-    const uint32_t v = zx_build_const(&c->b, name, &type, data);
-    aux(c, v)->block = ZX_NONE;
-    return v;
-}
-
-// ---- reading constants -----------------------------------------------------------------------------------
-
-static bool readable(zx_imp *c, uint32_t v, const char *what)
-{
-    if (!zx_ok(c)) return false;
-    if (v == ZX_NONE) {
-        zx_fail(c, ZX_E_FORMAT, "%s is missing", what);
-    } else if (!zx_is_const(c, v)) {
-        zx_fail(c, ZX_E_UNSUPPORTED,
-                "%s depends on data or on a parameter: sizes must be known before training starts",
-                what);
-    }
-    return zx_ok(c);
-}
-
-double zx_const_at(const zx_imp *c, uint32_t v, int64_t i)
-{
-    const zx_value *x = &c->b.values[v];
-    return load(x->data, x->type.dtype, i);
-}
-
-const int64_t *zx_const_ints(zx_imp *c, uint32_t v, const char *what, uint32_t *n)
-{
-    *n = 0;
-    if (!readable(c, v, what)) return NULL;
-    const zx_value *x = &c->b.values[v];
-    if (zx_dtype_is_float(x->type.dtype) || x->type.dtype == ZX_BOOL || x->type.shape.rank > 1) {
-        zx_fail(c, ZX_E_SHAPE, "%s must be a list of integers", what);
-        return NULL;
-    }
-    const int64_t count = zx_shape_count(&x->type.shape);
-    if (count > 1 << 20) {
-        zx_fail(c, ZX_E_SHAPE, "%s has %" PRId64 " numbers", what, count);
-        return NULL;
-    }
-    int64_t *out = ZX_NEW(&c->tmp, int64_t, (size_t)count + 1);
-    for (int64_t i = 0; i < count; i++) {
-        if (x->type.dtype == ZX_I64)
-            memcpy(&out[i], (const char *)x->data + i * 8, 8);
-        else
-            out[i] = (int64_t)load(x->data, x->type.dtype, i);
-    }
-    *n = (uint32_t)count;
-    return out;
-}
-
-int64_t zx_const_int(zx_imp *c, uint32_t v, const char *what)
-{
-    uint32_t n;
-    const int64_t *x = zx_const_ints(c, v, what, &n);
-    if (x && n != 1) zx_fail(c, ZX_E_SHAPE, "%s has %u numbers where one is wanted", what, n);
-    return x && n == 1 ? x[0] : 0;
-}
-
-double zx_const_float(zx_imp *c, uint32_t v, const char *what)
-{
-    if (!readable(c, v, what)) return 0;
-    if (zx_shape_count(zx_s(c, v)) != 1) {
-        zx_fail(c, ZX_E_SHAPE, "%s must be one number", what);
-        return 0;
-    }
-    return zx_const_at(c, v, 0);
-}
-
-const double *zx_const_floats(zx_imp *c, uint32_t v, const char *what, uint32_t *n)
-{
-    *n = 0;
-    if (!readable(c, v, what)) return NULL;
-    const int64_t count = zx_shape_count(zx_s(c, v));
-    if (zx_rank(c, v) > 1 || count > 1 << 20) {
-        zx_fail(c, ZX_E_SHAPE, "%s must be a short list of numbers", what);
-        return NULL;
-    }
-    double *out = ZX_NEW(&c->tmp, double, (size_t)count + 1);
-    for (int64_t i = 0; i < count; i++) out[i] = zx_const_at(c, v, i);
-    *n = (uint32_t)count;
-    return out;
-}
-
-// ---- keeping the graph's constants small --------------------------------------------------------------------
+// ---- keeping the graph's constants small
+// --------------------------------------------------------------------
 
 // Which axes only repeat: all slices along them are equal, bit by bit.
 static uint32_t repeats(zx_imp *c, uint32_t v)
@@ -420,7 +206,8 @@ static uint32_t repeats(zx_imp *c, uint32_t v)
 
 // A node broadcasts constant v (one of `in`) to `to`: axes along which v only repeats need not be
 // there, where another operand has them in full.
-static uint32_t shrink(zx_imp *c, const uint32_t *in, uint32_t n_in, uint32_t which, const zx_shape *to)
+static uint32_t shrink(zx_imp *c, const uint32_t *in, uint32_t n_in, uint32_t which,
+                       const zx_shape *to)
 {
     const uint32_t v = in[which];
     const zx_shape *s = zx_s(c, v);
@@ -468,8 +255,8 @@ static uint32_t shrink(zx_imp *c, const uint32_t *in, uint32_t n_in, uint32_t wh
     return small;
 }
 
-// The constant that nodes of the graph read in v's place: an equal one that they read already (every
-// layer builds its own mask).
+// The constant that nodes of the graph read in v's place: an equal one that they read already
+// (every layer builds its own mask).
 static uint32_t settle(zx_imp *c, uint32_t v)
 {
     zx_iaux *a = aux(c, v);
@@ -495,7 +282,8 @@ uint32_t zx_use(zx_imp *c, uint32_t v)
     return zx_is_const(c, v) ? settle(c, v) : v;
 }
 
-// ---- nodes ---------------------------------------------------------------------------------------------------
+// ---- nodes
+// ---------------------------------------------------------------------------------------------------
 
 static bool is_broadcast(zx_op_id op)
 {
@@ -516,8 +304,10 @@ static bool is_broadcast(zx_op_id op)
     case ZX_OP_AND:
     case ZX_OP_OR:
     case ZX_OP_XOR:
-    case ZX_OP_WHERE: return true;
-    default: return false;
+    case ZX_OP_WHERE:
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -535,9 +325,9 @@ static bool infer(zx_imp *c, zx_op_id op, const zx_attrs *attrs, const uint32_t 
     }
     const zx_op_args args = {
         .op = op, .attrs = attrs, .n_in = n_in, .n_out = row->n_out, .in = types, .out = out};
-    if (!did(c, row->infer(&args, out, &c->one))) return false;
+    if (!zx_did(c, row->infer(&args, out, &c->one))) return false;
     for (uint32_t i = 0; i < row->n_out; i++)
-        if (!did(c, zx_shape_check(&out[i].shape, &c->one))) return false;
+        if (!zx_did(c, zx_shape_check(&out[i].shape, &c->one))) return false;
     return true;
 }
 
@@ -579,11 +369,12 @@ static void fold(zx_imp *c, zx_op_id op, const zx_attrs *attrs, const uint32_t *
         out[i] = zx_k_new(c, &types[i], &bytes);
         made[i] = (zx_tensor){.type = types[i], .data = bytes};
     }
-    if (zx_ok(c)) did(c, eval->run(eval, op, attrs, args, n_in, made, n_out, &c->one));
+    if (zx_ok(c)) zx_did(c, eval->run(eval, op, attrs, args, n_in, made, n_out, &c->one));
     for (uint32_t i = 0; i < n_in; i++) free(copies[i]);
 }
 
-void zx_ir_emit(zx_imp *c, zx_op_id op, zx_attrs attrs, const uint32_t *given, uint32_t n_in, uint32_t *out)
+void zx_ir_emit(zx_imp *c, zx_op_id op, zx_attrs attrs, const uint32_t *given, uint32_t n_in,
+                uint32_t *out)
 {
     const uint32_t n_out = zx_ops[op].n_out;
     for (uint32_t i = 0; i < n_out; i++) out[i] = ZX_NONE;
@@ -606,7 +397,8 @@ void zx_ir_emit(zx_imp *c, zx_op_id op, zx_attrs attrs, const uint32_t *given, u
     // Half types and double have no gradients and no kernels on a trained path yet.
     const zx_dtype t = types[0].dtype;
     if (trained && zx_dtype_is_float(t) && t != ZX_F32) {
-        zx_fail(c, ZX_E_UNSUPPORTED, "it makes %s from a parameter: only float32 can be trained so far",
+        zx_fail(c, ZX_E_UNSUPPORTED,
+                "it makes %s from a parameter: only float32 can be trained so far",
                 zx_dtypes[t].word);
         return;
     }
@@ -615,7 +407,7 @@ void zx_ir_emit(zx_imp *c, zx_op_id op, zx_attrs attrs, const uint32_t *given, u
     for (uint32_t i = 0; i < n_in && zx_ok(c); i++)
         if (zx_is_const(c, in[i])) in[i] = settle(c, in[i]);
     if (!zx_ok(c)) return;
-    if (!did(c, zx_build_node(&c->b, op, in, n_in, attrs, NULL, out, &c->one))) return;
+    if (!zx_did(c, zx_build_node(&c->b, op, in, n_in, attrs, NULL, out, &c->one))) return;
     for (uint32_t i = 0; i < n_out; i++) aux(c, out[i])->trained = trained;
 }
 

@@ -1,5 +1,5 @@
-// import_loss.c - the loss: which output it is, or how one is appended; and whether a graph shifts its
-// labels itself.
+// import_loss.c - the loss: which output it is, or how one is appended; and whether a graph shifts
+// its labels itself.
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/import_priv.h"
 
@@ -89,8 +89,9 @@ static zx_status graph_loss(zx_imp *c)
         n_found > 1 ? "several outputs could be the loss: %s"
                     : "no output is a scalar float that could be the loss (outputs: %s)",
         output_names(c));
-    zx_err_hint(c->err, "\"zerox\": {\"loss\": {\"kind\": \"cross_entropy\", \"prediction\": \"logits\"}} "
-                        "in the config, or export the model with its loss inside");
+    zx_err_hint(c->err,
+                "\"zerox\": {\"loss\": {\"kind\": \"cross_entropy\", \"prediction\": \"logits\"}} "
+                "in the config, or export the model with its loss inside");
     return st;
 }
 
@@ -103,7 +104,8 @@ zx_status zx_import_roots(zx_imp *c)
     if (name) {
         c->prediction = find_output(c, name);
         if (c->prediction == ZX_NONE)
-            return zx_import_fail(c, NULL, ZX_E_USAGE, "zerox.loss: there is no tensor '%s' (outputs: %s)",
+            return zx_import_fail(c, NULL, ZX_E_USAGE,
+                                  "zerox.loss: there is no tensor '%s' (outputs: %s)",
                                   zx_text_safe(&c->tmp, name), output_names(c));
     } else {
         for (uint32_t i = 0; i < c->main->n_out && c->prediction == ZX_NONE; i++) {
@@ -115,13 +117,15 @@ zx_status zx_import_roots(zx_imp *c)
         }
         if (c->prediction == ZX_NONE)
             return zx_import_fail(c, NULL, ZX_E_UNSUPPORTED,
-                                  "zerox.loss: no output is a float tensor (outputs: %s)", output_names(c));
+                                  "zerox.loss: no output is a float tensor (outputs: %s)",
+                                  output_names(c));
     }
     add_root(c, c->prediction);
     return ZX_OK;
 }
 
-// ---- appending -------------------------------------------------------------------------------------------
+// ---- appending
+// -------------------------------------------------------------------------------------------
 
 // The label: an input of that name, or a new one.
 static uint32_t label(zx_imp *c, const zx_type *type)
@@ -131,7 +135,8 @@ static uint32_t label(zx_imp *c, const zx_type *type)
         if (strcmp(c->b.values[c->b.inputs[i]].name, name) == 0) return c->b.inputs[i];
     for (uint32_t i = 0; i < c->n_vals; i++)
         if (strcmp(c->vals[i].name, name) == 0 && c->vals[i].kind != ZX_I_UNSET)
-            return zx_fail(c, ZX_E_USAGE, "the label '%s' is the name of a tensor that isn't an input",
+            return zx_fail(c, ZX_E_USAGE,
+                           "the label '%s' is the name of a tensor that isn't an input",
                            zx_text_safe(&c->tmp, name));
     return zx_build_input(&c->b, zx_arena_str(&c->tmp, name), type);
 }
@@ -213,7 +218,8 @@ zx_status zx_import_loss(zx_imp *c)
         zx_fail(c, ZX_E_UNSUPPORTED, "the loss is %s: only float32 is supported so far",
                 zx_dtypes[zx_t(c, loss)].word);
     if (zx_ok(c) && zx_shape_count(zx_s(c, loss)) != 1)
-        zx_fail(c, ZX_E_SHAPE, "the loss must be one number, it is %s", zx_shape_text(zx_s(c, loss), ts));
+        zx_fail(c, ZX_E_SHAPE, "the loss must be one number, it is %s",
+                zx_shape_text(zx_s(c, loss), ts));
     if (zx_ok(c) && !c->options->forward_only && (zx_is_const(c, loss) || !c->aux[loss].trained))
         zx_fail(c, ZX_E_FORMAT, "the loss depends on no parameter: there is nothing to train");
     if (zx_ok(c)) loss = zx_use(c, zx_reshape(c, loss, &scalar));
@@ -225,7 +231,8 @@ zx_status zx_import_loss(zx_imp *c)
     return ZX_OK;
 }
 
-// ---- labels that the graph shifts itself --------------------------------------------------------------------
+// ---- labels that the graph shifts itself
+// --------------------------------------------------------------------
 
 // Walks back from the labels of a loss to an input; *moved: a Slice, Pad or Concat lay between.
 static uint32_t trace_labels(const zx_graph *g, uint32_t v, bool *moved)
@@ -251,7 +258,8 @@ bool zx_import_shifts_labels(const zx_graph *g, bool *found)
     *found = false;
     for (uint32_t i = g->n_nodes; i-- > 0;) {
         const zx_node *n = &g->nodes[i];
-        if (n->op != ZX_OP_CROSS_ENTROPY && n->op != ZX_OP_NLL_LOSS && n->op != ZX_OP_GATHER_ELEMENTS)
+        if (n->op != ZX_OP_CROSS_ENTROPY && n->op != ZX_OP_NLL_LOSS &&
+            n->op != ZX_OP_GATHER_ELEMENTS)
             continue;
         bool moved = false;
         const uint32_t v = trace_labels(g, zx_node_in(g, n, 1), &moved);

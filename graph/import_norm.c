@@ -16,7 +16,8 @@ static void stash_type(zx_imp *c)
 {
     const int64_t t = zx_int(c, "stash_type", 1);
     if (zx_ok(c) && t != 1)
-        zx_fail(c, ZX_E_UNSUPPORTED, "the attribute 'stash_type' is %" PRId64 ", only 1 is supported", t);
+        zx_fail(c, ZX_E_UNSUPPORTED,
+                "the attribute 'stash_type' is %" PRId64 ", only 1 is supported", t);
 }
 
 static uint32_t mul(zx_imp *c, uint32_t a, uint32_t b)
@@ -29,7 +30,8 @@ static uint32_t add(zx_imp *c, uint32_t a, uint32_t b)
     return zx_e2(c, ZX_OP_ADD, ZX_NO_ATTRS, a, b);
 }
 
-// ---- layers ---------------------------------------------------------------------------------------------
+// ---- layers
+// ---------------------------------------------------------------------------------------------
 
 // v in exactly the shape of x's dims from `axis` on, where it broadcasts within them; else ZX_NONE.
 static uint32_t as_normalised(zx_imp *c, uint32_t v, const zx_shape *x, uint32_t axis)
@@ -61,8 +63,8 @@ static uint32_t apply(zx_imp *c, uint32_t y, uint32_t scale, uint32_t bias)
     return y;
 }
 
-static void layer_norm(zx_imp *c, zx_op_id op, uint32_t x, uint32_t scale, uint32_t bias, uint32_t axis,
-                       double eps, uint32_t out[8])
+static void layer_norm(zx_imp *c, zx_op_id op, uint32_t x, uint32_t scale, uint32_t bias,
+                       uint32_t axis, double eps, uint32_t out[8])
 {
     const zx_shape s = *zx_s(c, x);
     zx_attrs a = zx_with_int(c, ZX_NO_ATTRS, ZX_A_AXIS, axis);
@@ -72,7 +74,7 @@ static void layer_norm(zx_imp *c, zx_op_id op, uint32_t x, uint32_t scale, uint3
     const bool fits = (scale == ZX_NONE || g != ZX_NONE) && (bias == ZX_NONE || b != ZX_NONE);
     const bool fused = fits && (scale != ZX_NONE || bias == ZX_NONE);
     zx_ir_emit(c, op, a, (uint32_t[]){x, fused ? g : ZX_NONE, fused ? b : ZX_NONE},
-            op == ZX_OP_LAYER_NORM ? 3 : 2, out);
+               op == ZX_OP_LAYER_NORM ? 3 : 2, out);
     if (!fused) out[0] = apply(c, out[0], scale, bias);
     if (fused && op == ZX_OP_RMS_NORM && bias != ZX_NONE) out[0] = apply(c, out[0], ZX_NONE, bias);
 }
@@ -165,7 +167,8 @@ void zx_lower_instance_norm(zx_imp *c)
     zx_out(c, 0, add(c, y, zx_channel(c, zx_in(c, 2), s.rank)));
 }
 
-// ---- batches --------------------------------------------------------------------------------------------
+// ---- batches
+// --------------------------------------------------------------------------------------------
 
 static zx_iparam *statistic(zx_imp *c, uint32_t input)
 {
@@ -179,7 +182,8 @@ void zx_lower_batch_norm(zx_imp *c)
     for (uint32_t i = 0; i < 5; i++) in[i] = zx_in(c, i);
     const double eps = epsilon(c), momentum = zx_float(c, "momentum", 0.9);
     // Before opset 14 further outputs stand for training form.
-    const bool training = c->node->opset < 14 ? c->node->n_out > 1 : zx_int(c, "training_mode", 0) != 0;
+    const bool training =
+        c->node->opset < 14 ? c->node->n_out > 1 : zx_int(c, "training_mode", 0) != 0;
     if (!zx_ok(c)) return;
     zx_iparam *mean = statistic(c, 3), *var = statistic(c, 4);
     // A module that is called twice updates its statistics twice.
@@ -213,7 +217,8 @@ void zx_lower_batch_norm(zx_imp *c)
     for (uint32_t i = 0; i < 3 && i < c->node->n_out; i++) zx_out(c, i, out[i]);
 }
 
-// ---- without parameters ------------------------------------------------------------------------------------
+// ---- without parameters
+// ------------------------------------------------------------------------------------
 
 void zx_lower_lp_norm(zx_imp *c)
 {
@@ -239,8 +244,8 @@ void zx_lower_mean_variance_norm(zx_imp *c)
     n = 0;
     for (uint32_t i = 0; i < ZX_MAX_RANK; i++)
         if (on[i]) axes[n++] = i;
-    const uint32_t d = zx_e2(c, ZX_OP_SUB, ZX_NO_ATTRS, x,
-                             zx_reduce(c, ZX_OP_REDUCE_MEAN, x, axes, n, true));
+    const uint32_t d =
+        zx_e2(c, ZX_OP_SUB, ZX_NO_ATTRS, x, zx_reduce(c, ZX_OP_REDUCE_MEAN, x, axes, n, true));
     const uint32_t var = zx_reduce(c, ZX_OP_REDUCE_MEAN, mul(c, d, d), axes, n, true);
     const uint32_t dev = add(c, zx_e1(c, ZX_OP_SQRT, ZX_NO_ATTRS, var), zx_k(c, zx_t(c, x), 1e-9));
     zx_out(c, 0, zx_e2(c, ZX_OP_DIV, ZX_NO_ATTRS, d, dev));
@@ -260,9 +265,8 @@ void zx_lower_softmax(zx_imp *c)
     uint32_t axis = zx_axis(c, given, s.rank + (old && given == (int64_t)s.rank));
     if (!zx_ok(c)) return;
     if (old) {
-        x = zx_reshape_to(
-            c, x, 2,
-            (int64_t[]){zx_shape_span(&s, 0, axis), zx_shape_span(&s, axis, s.rank)});
+        x = zx_reshape_to(c, x, 2,
+                          (int64_t[]){zx_shape_span(&s, 0, axis), zx_shape_span(&s, axis, s.rank)});
         axis = 1;
     }
     x = zx_e1(c, c->node->row->op, zx_with_int(c, ZX_NO_ATTRS, ZX_A_AXIS, axis), x);
@@ -286,7 +290,8 @@ void zx_lower_dropout(zx_imp *c)
         return;
     }
     if (zx_wanted(c, 1)) {
-        zx_fail(c, ZX_E_UNSUPPORTED, "Dropout's mask is read by another node: that isn't supported");
+        zx_fail(c, ZX_E_UNSUPPORTED,
+                "Dropout's mask is read by another node: that isn't supported");
         return;
     }
     if (!training || ratio == 0) {
@@ -298,7 +303,8 @@ void zx_lower_dropout(zx_imp *c)
     zx_out(c, 0, zx_e1(c, ZX_OP_DROPOUT, zx_with_int(c, a, ZX_A_KEY, key), x));
 }
 
-// ---- losses ---------------------------------------------------------------------------------------------------
+// ---- losses
+// ---------------------------------------------------------------------------------------------------
 
 static zx_attrs loss_attrs(zx_imp *c)
 {
@@ -325,7 +331,8 @@ void zx_lower_cross_entropy(zx_imp *c)
         return;
     }
     // The second output is the log-probabilities: made first, then read by the loss.
-    if (zx_ok(c) && zx_rank(c, x) < 2) zx_fail(c, ZX_E_SHAPE, "the scores must be [N, classes, ..]");
+    if (zx_ok(c) && zx_rank(c, x) < 2)
+        zx_fail(c, ZX_E_SHAPE, "the scores must be [N, classes, ..]");
     const uint32_t p = zx_e1(c, ZX_OP_LOG_SOFTMAX, zx_with_int(c, ZX_NO_ATTRS, ZX_A_AXIS, 1), x);
     zx_out(c, 0, zx_e3(c, ZX_OP_NLL_LOSS, a, p, y, w));
     zx_out(c, 1, p);

@@ -40,18 +40,21 @@ static uint32_t additive(zx_imp *c, uint32_t mask, zx_dtype t, int64_t keys)
     if (zx_t(c, mask) == ZX_BOOL)
         mask = zx_e3(c, ZX_OP_WHERE, ZX_NO_ATTRS, mask, zx_k(c, t, 0), zx_k(c, t, -INFINITY));
     const uint32_t rank = zx_rank(c, mask);
-    if (!zx_ok(c) || rank == 0 || zx_dim(c, mask, rank - 1) == keys || zx_dim(c, mask, rank - 1) == 1)
+    if (!zx_ok(c) || rank == 0 || zx_dim(c, mask, rank - 1) == keys ||
+        zx_dim(c, mask, rank - 1) == 1)
         return mask;
     int64_t pads[2 * ZX_MAX_RANK] = {0};
     pads[2 * rank - 1] = keys - zx_dim(c, mask, rank - 1);
-    if (pads[2 * rank - 1] < 0) return zx_fail(c, ZX_E_SHAPE, "the mask is for more keys than there are");
+    if (pads[2 * rank - 1] < 0)
+        return zx_fail(c, ZX_E_SHAPE, "the mask is for more keys than there are");
     return zx_e2(c, ZX_OP_PAD, zx_with_ints(c, ZX_NO_ATTRS, ZX_A_PADS, pads, 2 * rank), mask,
                  zx_k(c, t, -INFINITY));
 }
 
 static uint32_t group_matmul(zx_imp *c, uint32_t a, uint32_t b, bool tb, double alpha)
 {
-    // [B, Hq, T, .] times [B, Hkv, ., .]: the queries that share a key's head are rows of one product.
+    // [B, Hq, T, .] times [B, Hkv, ., .]: the queries that share a key's head are rows of one
+    // product.
     const zx_shape s = *zx_s(c, a);
     const int64_t hkv = zx_dim(c, b, 1), n = zx_dim(c, b, tb ? 2 : 3);
     if (!zx_ok(c)) return ZX_NONE;
@@ -69,7 +72,8 @@ void zx_lower_attention(zx_imp *c)
              v = heads(c, zx_in(c, 2), nkv);
     const bool is_causal = zx_int(c, "is_causal", 0) != 0;
     const double cap = zx_float(c, "softcap", 0);
-    const int64_t mode = zx_int(c, "qk_matmul_output_mode", 0), precision = zx_int(c, "softmax_precision", 1);
+    const int64_t mode = zx_int(c, "qk_matmul_output_mode", 0),
+                  precision = zx_int(c, "softmax_precision", 1);
     if (!zx_ok(c)) return;
     if (zx_rank(c, q) != 4 || zx_rank(c, k) != 4 || zx_rank(c, v) != 4 || zx_dim(c, k, 1) < 1 ||
         zx_dim(c, q, 1) % zx_dim(c, k, 1) != 0 || zx_dim(c, v, 1) != zx_dim(c, k, 1) ||
@@ -95,8 +99,7 @@ void zx_lower_attention(zx_imp *c)
     const int64_t nt = zx_dim(c, q, 2), keys = zx_dim(c, k, 2);
     uint32_t s = group_matmul(c, q, k, true, scale);
     if (zx_wanted(c, 3) && mode == 0) zx_out(c, 3, s);
-    if (cap > 0)
-        s = zx_scale(c, zx_e1(c, ZX_OP_TANH, ZX_NO_ATTRS, zx_scale(c, s, 1 / cap)), cap);
+    if (cap > 0) s = zx_scale(c, zx_e1(c, ZX_OP_TANH, ZX_NO_ATTRS, zx_scale(c, s, 1 / cap)), cap);
     if (zx_wanted(c, 3) && mode == 1) zx_out(c, 3, s);
     uint32_t bias = additive(c, zx_in(c, 3), zx_t(c, q), keys);
     if (is_causal) {
@@ -135,7 +138,8 @@ void zx_lower_rotary(zx_imp *c)
     const int64_t n = zx_int(c, "num_heads", 0);
     x = heads(c, x, n); // [B, H, T, D]
     int64_t rotary = zx_int(c, "rotary_embedding_dim", 0);
-    const int64_t d = zx_dim(c, x, 3), b = zx_dim(c, x, 0), t = zx_dim(c, x, 2), h = zx_dim(c, x, 1);
+    const int64_t d = zx_dim(c, x, 3), b = zx_dim(c, x, 0), t = zx_dim(c, x, 2),
+                  h = zx_dim(c, x, 1);
     if (rotary == 0) rotary = d;
     if (!zx_ok(c)) return;
     if (rotary < 2 || rotary > d || rotary % 2 != 0 || zx_rank(c, x) != 4) {
@@ -159,7 +163,8 @@ void zx_lower_rotary(zx_imp *c)
     if (zx_ok(c) && (zx_shape_count(zx_s(c, cos)) % (t * half) != 0 || zx_rank(c, cos) != 3 ||
                      zx_dim(c, cos, 2) != half || zx_dim(c, cos, 1) != t ||
                      !zx_shape_equal(zx_s(c, cos), zx_s(c, sin)))) {
-        zx_fail(c, ZX_E_SHAPE, "the caches don't fit %" PRId64 " positions of %" PRId64 " angles", t, half);
+        zx_fail(c, ZX_E_SHAPE, "the caches don't fit %" PRId64 " positions of %" PRId64 " angles",
+                t, half);
         return;
     }
     cos = zx_reshape_to(c, cos, 4, (int64_t[]){zx_dim(c, cos, 0), 1, t, half});
@@ -181,7 +186,8 @@ void zx_lower_rotary(zx_imp *c)
         const int64_t one[] = {b, h, t, half, 1};
         re = zx_reshape_to(c, re, 5, one);
         im = zx_reshape_to(c, im, 5, one);
-        y = zx_reshape_to(c, zx_concat(c, (uint32_t[]){re, im}, 2, 4), 4, (int64_t[]){b, h, t, rotary});
+        y = zx_reshape_to(c, zx_concat(c, (uint32_t[]){re, im}, 2, 4), 4,
+                          (int64_t[]){b, h, t, rotary});
     } else {
         y = zx_concat(c, (uint32_t[]){re, im}, 2, 3);
     }

@@ -31,7 +31,8 @@ static const zx_iregion *body_of(zx_imp *c, const char *name)
         return NULL;
     }
     for (uint32_t i = 0; i < a->body->n_out; i++)
-        if (a->body->out[i] == ZX_NONE) zx_fail(c, ZX_E_FORMAT, "a body has an output that nothing makes");
+        if (a->body->out[i] == ZX_NONE)
+            zx_fail(c, ZX_E_FORMAT, "a body has an output that nothing makes");
     return zx_ok(c) ? a->body : NULL;
 }
 
@@ -40,7 +41,8 @@ void zx_lower_if(zx_imp *c)
     const uint32_t cond = zx_in(c, 0);
     if (!zx_ok(c)) return;
     if (!zx_is_const(c, cond)) {
-        zx_fail(c, ZX_E_UNSUPPORTED, "the condition of If depends on data: only constant ones are supported");
+        zx_fail(c, ZX_E_UNSUPPORTED,
+                "the condition of If depends on data: only constant ones are supported");
         return;
     }
     const bool yes = zx_const_float(c, cond, "the condition") != 0;
@@ -94,15 +96,18 @@ void zx_lower_loop(zx_imp *c)
     const uint32_t count = zx_in(c, 0), first = zx_in(c, 1);
     if (!zx_ok(c)) return;
     const uint32_t n_carried = c->node->n_in > 2 ? c->node->n_in - 2 : 0;
-    if ((count != ZX_NONE && !zx_is_const(c, count)) || (first != ZX_NONE && !zx_is_const(c, first))) {
-        zx_fail(c, ZX_E_UNSUPPORTED, "how often Loop runs depends on data: only constant counts are supported");
+    if ((count != ZX_NONE && !zx_is_const(c, count)) ||
+        (first != ZX_NONE && !zx_is_const(c, first))) {
+        zx_fail(c, ZX_E_UNSUPPORTED,
+                "how often Loop runs depends on data: only constant counts are supported");
         return;
     }
     if (r->n_in != n_carried + 2 || r->n_out < n_carried + 1 || c->node->n_out > r->n_out - 1) {
         zx_fail(c, ZX_E_FORMAT, "Loop's body has %u inputs and %u outputs", r->n_in, r->n_out);
         return;
     }
-    const int64_t trips = count == ZX_NONE ? INT64_MAX : zx_const_int(c, count, "the count of Loop");
+    const int64_t trips =
+        count == ZX_NONE ? INT64_MAX : zx_const_int(c, count, "the count of Loop");
     bool go = first == ZX_NONE || zx_const_float(c, first, "the condition") != 0;
     const uint32_t n_scan = r->n_out - 1 - n_carried;
     zx_ival *carried = ZX_NEW(&c->tmp, zx_ival, n_carried + 1);
@@ -165,5 +170,6 @@ void zx_lower_loop(zx_imp *c)
 
 void zx_lower_refused_control(zx_imp *c)
 {
-    zx_fail(c, ZX_E_UNSUPPORTED, "%s isn't supported: zerox plans graphs whose steps are fixed", c->node->op);
+    zx_fail(c, ZX_E_UNSUPPORTED, "%s isn't supported: zerox plans graphs whose steps are fixed",
+            c->node->op);
 }

@@ -1,5 +1,5 @@
-// import_ops_conv.c - lowering of convolutions, pooling and resizing: auto_pad, ceil_mode and defaults
-// become explicit numbers here.
+// import_ops_conv.c - lowering of convolutions, pooling and resizing: auto_pad, ceil_mode and
+// defaults become explicit numbers here.
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/import_priv.h"
 
@@ -20,14 +20,16 @@ enum { NOTSET, SAME_UPPER, SAME_LOWER, VALID };
 static const char *const auto_pads[] = {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"};
 
 // A list attribute of n numbers in [least, 2^31), all `absent` where it isn't given.
-static void list(zx_imp *c, const char *name, uint32_t n, int64_t absent, int64_t least, int64_t *out)
+static void list(zx_imp *c, const char *name, uint32_t n, int64_t absent, int64_t least,
+                 int64_t *out)
 {
     uint32_t have;
     const int64_t *x = zx_ints(c, name, &have);
     for (uint32_t i = 0; i < n; i++) out[i] = absent;
     if (x == NULL) return;
     if (have != n) {
-        zx_fail(c, ZX_E_SHAPE, "the attribute '%s' has %u numbers where %u are wanted", name, have, n);
+        zx_fail(c, ZX_E_SHAPE, "the attribute '%s' has %u numbers where %u are wanted", name, have,
+                n);
         return;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -43,7 +45,8 @@ static bool read_window(zx_imp *c, const zx_shape *x, window *w, bool ceil)
 {
     if (!zx_ok(c)) return false;
     if (x->rank < 3 || x->rank > 2 + MAX_SPATIAL) {
-        zx_fail(c, ZX_E_UNSUPPORTED, "%s of %u dimensions: 3 to 5 are supported", c->node->op, x->rank);
+        zx_fail(c, ZX_E_UNSUPPORTED, "%s of %u dimensions: 3 to 5 are supported", c->node->op,
+                x->rank);
         return false;
     }
     w->n = x->rank - 2;
@@ -96,8 +99,8 @@ static bool weight_kernel(zx_imp *c, const zx_shape *w, window *k)
     list(c, "kernel_shape", k->n, 0, 1, k->kernel);
     for (uint32_t i = 0; i < k->n && zx_ok(c); i++) {
         if (zx_has(c, "kernel_shape") && k->kernel[i] != w->dim[2 + i])
-            zx_fail(c, ZX_E_SHAPE, "kernel_shape says %" PRId64 ", the weight has %" PRId64, k->kernel[i],
-                    w->dim[2 + i]);
+            zx_fail(c, ZX_E_SHAPE, "kernel_shape says %" PRId64 ", the weight has %" PRId64,
+                    k->kernel[i], w->dim[2 + i]);
         k->kernel[i] = w->dim[2 + i];
         if (k->kernel[i] > INT32_MAX) zx_fail(c, ZX_E_SHAPE, "a kernel of %" PRId64, k->kernel[i]);
     }
@@ -117,7 +120,8 @@ void zx_lower_conv(zx_imp *c)
     window k = {0};
     if (!weight_kernel(c, zx_s(c, w), &k)) return;
     if (zx_rank(c, x) != zx_rank(c, w)) {
-        zx_fail(c, ZX_E_SHAPE, "Conv of %u dimensions with a weight of %u", zx_rank(c, x), zx_rank(c, w));
+        zx_fail(c, ZX_E_SHAPE, "Conv of %u dimensions with a weight of %u", zx_rank(c, x),
+                zx_rank(c, w));
         return;
     }
     if (!read_window(c, zx_s(c, x), &k, false)) return;
@@ -135,8 +139,10 @@ void zx_lower_conv_transpose(zx_imp *c)
     if (!weight_kernel(c, &sw, &k)) return;
     const int64_t g = groups(c);
     if (sx.rank != sw.rank || sx.dim[1] != sw.dim[0] || sx.dim[1] % g != 0) {
-        zx_fail(c, ZX_E_SHAPE, "ConvTranspose of %" PRId64 " channels with a weight for %" PRId64
-                " in %" PRId64 " groups", sx.rank > 1 ? sx.dim[1] : 0, sw.dim[0], g);
+        zx_fail(c, ZX_E_SHAPE,
+                "ConvTranspose of %" PRId64 " channels with a weight for %" PRId64 " in %" PRId64
+                " groups",
+                sx.rank > 1 ? sx.dim[1] : 0, sw.dim[0], g);
         return;
     }
     list(c, "strides", k.n, 1, 1, k.stride);
@@ -164,7 +170,8 @@ void zx_lower_conv_transpose(zx_imp *c)
         // The convolution must lead back to x.
         const int64_t room = out.dim[2 + i] + k.pad[i] + k.pad[k.n + i] - reach;
         if (out.dim[2 + i] < 1 || room < 0 || room / k.stride[i] + 1 != sx.dim[2 + i]) {
-            zx_fail(c, ZX_E_SHAPE, "ConvTranspose can't make a dimension of %" PRId64 " from %" PRId64,
+            zx_fail(c, ZX_E_SHAPE,
+                    "ConvTranspose can't make a dimension of %" PRId64 " from %" PRId64,
                     out.dim[2 + i], sx.dim[2 + i]);
             return;
         }
@@ -175,14 +182,16 @@ void zx_lower_conv_transpose(zx_imp *c)
     zx_out(c, 0, y);
 }
 
-// ---- pools ------------------------------------------------------------------------------------------
+// ---- pools
+// ------------------------------------------------------------------------------------------
 
 static bool pool_window(zx_imp *c, uint32_t x, window *k, zx_shape *out)
 {
     *out = *zx_s(c, x);
     if (!zx_need(c, "kernel_shape")) return false;
     if (out->rank < 3 || out->rank > 2 + MAX_SPATIAL) {
-        zx_fail(c, ZX_E_UNSUPPORTED, "%s of %u dimensions: 3 to 5 are supported", c->node->op, out->rank);
+        zx_fail(c, ZX_E_UNSUPPORTED, "%s of %u dimensions: 3 to 5 are supported", c->node->op,
+                out->rank);
         return false;
     }
     list(c, "kernel_shape", out->rank - 2, 1, 1, k->kernel);
@@ -259,10 +268,11 @@ void zx_lower_lrn(zx_imp *c)
     zx_out(c, 0, zx_e2(c, ZX_OP_MUL, ZX_NO_ATTRS, x, m));
 }
 
-// ---- Resize -------------------------------------------------------------------------------------------
+// ---- Resize
+// -------------------------------------------------------------------------------------------
 
-static void emit_resize(zx_imp *c, uint32_t x, const double *scale, const zx_shape *to, uint32_t mode,
-                        uint32_t coord, uint32_t nearest, double cubic)
+static void emit_resize(zx_imp *c, uint32_t x, const double *scale, const zx_shape *to,
+                        uint32_t mode, uint32_t coord, uint32_t nearest, double cubic)
 {
     zx_attrs a = zx_attrs_floats(&c->tmp, ZX_NO_ATTRS, ZX_A_SCALES, scale, to->rank);
     a = zx_with_int(c, a, ZX_A_MODE, mode);
@@ -287,14 +297,16 @@ static bool scaled(zx_imp *c, int64_t dim, double scale, int64_t *out)
 void zx_lower_resize(zx_imp *c)
 {
     static const char *const modes[] = {"nearest", "linear", "cubic"};
-    static const char *const coords[] = {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric",
-                                         "half_pixel_symmetric"};
-    static const char *const nearests[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
+    static const char *const coords[] = {"half_pixel", "pytorch_half_pixel", "align_corners",
+                                         "asymmetric", "half_pixel_symmetric"};
+    static const char *const nearests[] = {"round_prefer_floor", "round_prefer_ceil", "floor",
+                                           "ceil"};
     static const char *const policies[] = {"stretch", "not_larger", "not_smaller"};
     const bool old = c->node->opset < 11; // Upsample and the first Resize: x / scale, rounded down
     const uint32_t x = zx_in(c, 0), rank = zx_rank(c, x);
     const char *mode_word = zx_string(c, "mode", "nearest");
-    const uint32_t mode = strcmp(mode_word, "bilinear") == 0 ? 1 : zx_choice(c, "mode", 0, modes, 3);
+    const uint32_t mode =
+        strcmp(mode_word, "bilinear") == 0 ? 1 : zx_choice(c, "mode", 0, modes, 3);
     const uint32_t coord = old ? 3 : zx_choice(c, "coordinate_transformation_mode", 0, coords, 5);
     const uint32_t nearest = old ? 2 : zx_choice(c, "nearest_mode", 0, nearests, 4);
     const uint32_t policy = zx_choice(c, "keep_aspect_ratio_policy", 0, policies, 3);
@@ -342,7 +354,8 @@ void zx_lower_resize(zx_imp *c)
     }
     if (!zx_ok(c)) return;
     bool same = true;
-    for (uint32_t i = 0; i < rank; i++) same = same && to.dim[i] == zx_dim(c, x, i) && scale[i] == 1;
+    for (uint32_t i = 0; i < rank; i++)
+        same = same && to.dim[i] == zx_dim(c, x, i) && scale[i] == 1;
     if (same)
         zx_out(c, 0, x);
     else

@@ -10,7 +10,8 @@
 // Indices that are known now are checked now, so that the message can name the node.
 static bool indices_fit(zx_imp *c, uint32_t indices, int64_t dim)
 {
-    if (!zx_ok(c) || !zx_is_const(c, indices) || zx_dtype_is_float(zx_t(c, indices))) return zx_ok(c);
+    if (!zx_ok(c) || !zx_is_const(c, indices) || zx_dtype_is_float(zx_t(c, indices)))
+        return zx_ok(c);
     const int64_t n = zx_shape_count(zx_s(c, indices));
     for (int64_t i = 0; i < n; i++) {
         const double k = zx_const_at(c, indices, i);
@@ -45,8 +46,8 @@ void zx_lower_gather(zx_imp *c)
         const zx_shape *si = zx_s(c, at), *sx = zx_s(c, x);
         zx_shape to = {.rank = rank - 1 + si->rank};
         if (to.rank > ZX_MAX_RANK) {
-            zx_fail(c, ZX_E_UNSUPPORTED, "it makes %u dimensions, at most %d are supported", to.rank,
-                    ZX_MAX_RANK);
+            zx_fail(c, ZX_E_UNSUPPORTED, "it makes %u dimensions, at most %d are supported",
+                    to.rank, ZX_MAX_RANK);
             return;
         }
         for (uint32_t i = 0; i < to.rank; i++)
@@ -64,7 +65,8 @@ void zx_lower_gather_elements(zx_imp *c)
     const uint32_t x = zx_in(c, 0), at = zx_in(c, 1);
     const uint32_t axis = zx_axis(c, zx_int(c, "axis", 0), zx_rank(c, x));
     if (!indices_fit(c, at, zx_dim(c, x, axis))) return;
-    zx_out(c, 0, zx_e2(c, ZX_OP_GATHER_ELEMENTS, zx_with_int(c, ZX_NO_ATTRS, ZX_A_AXIS, axis), x, at));
+    zx_out(c, 0,
+           zx_e2(c, ZX_OP_GATHER_ELEMENTS, zx_with_int(c, ZX_NO_ATTRS, ZX_A_AXIS, axis), x, at));
 }
 
 void zx_lower_gather_nd(zx_imp *c)
@@ -94,8 +96,9 @@ void zx_lower_scatter_elements(zx_imp *c)
 void zx_lower_scatter_nd(zx_imp *c)
 {
     const zx_attrs a = zx_with_int(c, ZX_NO_ATTRS, ZX_A_REDUCTION, reduction(c));
-    zx_out(c, 0,
-           zx_e3(c, ZX_OP_SCATTER_ND, a, zx_in(c, 0), zx_cast(c, zx_in(c, 1), ZX_I64), zx_in(c, 2)));
+    zx_out(
+        c, 0,
+        zx_e3(c, ZX_OP_SCATTER_ND, a, zx_in(c, 0), zx_cast(c, zx_in(c, 1), ZX_I64), zx_in(c, 2)));
 }
 
 void zx_lower_one_hot(zx_imp *c)
@@ -147,7 +150,8 @@ void zx_lower_trilu(zx_imp *c)
     zx_out(c, 0, zx_e1(c, ZX_OP_TRILU, zx_with_int(c, a, ZX_A_K, k), x));
 }
 
-// ---- tensors from sizes ---------------------------------------------------------------------------------
+// ---- tensors from sizes
+// ---------------------------------------------------------------------------------
 
 void zx_lower_shape(zx_imp *c)
 {
@@ -201,7 +205,8 @@ void zx_lower_constant(zx_imp *c)
         for (uint32_t i = 0; i < k && x && zx_ok(c); i++) zx_put(bytes, ZX_F32, i, x[i]);
         zx_out(c, 0, v);
     } else {
-        zx_fail(c, ZX_E_UNSUPPORTED, "Constant without a tensor, or with strings or a sparse tensor");
+        zx_fail(c, ZX_E_UNSUPPORTED,
+                "Constant without a tensor, or with strings or a sparse tensor");
     }
 }
 
@@ -276,7 +281,8 @@ void zx_lower_eye_like(zx_imp *c)
     void *bytes;
     const uint32_t y = zx_k_new(c, &t, &bytes);
     for (int64_t i = 0; i < t.shape.dim[0] && zx_ok(c); i++)
-        if (k < t.shape.dim[1] - i && k >= -i) zx_put(bytes, t.dtype, i * t.shape.dim[1] + i + k, 1);
+        if (k < t.shape.dim[1] - i && k >= -i)
+            zx_put(bytes, t.dtype, i * t.shape.dim[1] + i + k, 1);
     zx_out(c, 0, y);
 }
 
@@ -285,7 +291,8 @@ void zx_lower_non_zero(zx_imp *c)
     const uint32_t x = zx_in(c, 0);
     if (!zx_ok(c)) return;
     if (!zx_is_const(c, x)) {
-        zx_fail(c, ZX_E_UNSUPPORTED, "NonZero of data: the size of its result would depend on the data");
+        zx_fail(c, ZX_E_UNSUPPORTED,
+                "NonZero of data: the size of its result would depend on the data");
         return;
     }
     const zx_shape s = *zx_s(c, x);
@@ -312,11 +319,13 @@ void zx_lower_random(zx_imp *c)
 {
     if (is_param(c)) return;
     zx_fail(c, ZX_E_UNSUPPORTED,
-            "%s draws random numbers in every step, or isn't read as a weight: only Dropout draws so far",
+            "%s draws random numbers in every step, or isn't read as a weight: only Dropout draws "
+            "so far",
             c->node->op);
 }
 
-// ---- lists of tensors, which exist while importing only -----------------------------------------------------
+// ---- lists of tensors, which exist while importing only
+// -----------------------------------------------------
 
 void zx_lower_split_to_sequence(zx_imp *c)
 {
@@ -426,7 +435,8 @@ void zx_lower_concat_from_sequence(zx_imp *c)
     const bool fresh = zx_int(c, "new_axis", 0) != 0;
     if (zx_ok(c) && s->n == 0) zx_fail(c, ZX_E_SHAPE, "the sequence is empty");
     if (!zx_ok(c)) return;
-    const uint32_t rank = zx_rank(c, s->v[0]) + fresh, axis = zx_axis(c, zx_int(c, "axis", 0), rank);
+    const uint32_t rank = zx_rank(c, s->v[0]) + fresh,
+                   axis = zx_axis(c, zx_int(c, "axis", 0), rank);
     uint32_t *v = ZX_NEW(&c->tmp, uint32_t, s->n);
     for (uint32_t i = 0; i < s->n && zx_ok(c); i++) {
         v[i] = s->v[i];

@@ -1,4 +1,5 @@
-// import_ops_math.c - lowering of elementwise operators: arithmetic, activations, comparisons, casts.
+// import_ops_math.c - lowering of elementwise operators: arithmetic, activations, comparisons,
+// casts.
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/import_priv.h"
 
@@ -63,8 +64,8 @@ void zx_lower_prelu(zx_imp *c)
     if (zx_ok(c) && c->node->opset < 7 && zx_rank(c, slope) == 1 && zx_rank(c, x) > 2)
         slope = zx_dim(c, slope, 0) == 1 ? slope : zx_channel(c, slope, zx_rank(c, x));
     const uint32_t above = zx_e2(c, ZX_OP_GREATER, ZX_NO_ATTRS, x, zx_k(c, zx_t(c, x), 0));
-    const uint32_t y = zx_e3(c, ZX_OP_WHERE, ZX_NO_ATTRS, above, x,
-                             zx_e2(c, ZX_OP_MUL, ZX_NO_ATTRS, slope, x));
+    const uint32_t y =
+        zx_e3(c, ZX_OP_WHERE, ZX_NO_ATTRS, above, x, zx_e2(c, ZX_OP_MUL, ZX_NO_ATTRS, slope, x));
     if (zx_ok(c) && !zx_shape_equal(zx_s(c, y), zx_s(c, x)))
         zx_fail(c, ZX_E_SHAPE, "the slope doesn't broadcast to the input");
     zx_out(c, 0, y);
@@ -74,8 +75,10 @@ void zx_lower_prelu(zx_imp *c)
 static uint32_t at_axis(zx_imp *c, uint32_t a, uint32_t b)
 {
     if (c->node->opset >= 7 || !zx_has(c, "axis") || !zx_ok(c)) return b;
-    const uint32_t ra = zx_rank(c, a), rb = zx_rank(c, b), axis = zx_axis(c, zx_int(c, "axis", 0), ra);
-    if (zx_ok(c) && axis + rb > ra) zx_fail(c, ZX_E_SHAPE, "axis %u for %u and %u dimensions", axis, ra, rb);
+    const uint32_t ra = zx_rank(c, a), rb = zx_rank(c, b),
+                   axis = zx_axis(c, zx_int(c, "axis", 0), ra);
+    if (zx_ok(c) && axis + rb > ra)
+        zx_fail(c, ZX_E_SHAPE, "axis %u for %u and %u dimensions", axis, ra, rb);
     if (!zx_ok(c)) return ZX_NONE;
     int64_t dim[ZX_MAX_RANK];
     for (uint32_t i = 0; i < rb; i++) dim[i] = zx_dim(c, b, i);
@@ -143,7 +146,8 @@ static uint32_t bound(zx_imp *c, uint32_t v)
 {
     const zx_shape scalar = {0};
     if (!zx_ok(c) || v == ZX_NONE) return v;
-    if (zx_shape_count(zx_s(c, v)) != 1) return zx_fail(c, ZX_E_SHAPE, "a bound must be one number");
+    if (zx_shape_count(zx_s(c, v)) != 1)
+        return zx_fail(c, ZX_E_SHAPE, "a bound must be one number");
     return zx_reshape(c, v, &scalar);
 }
 
@@ -194,7 +198,8 @@ void zx_lower_shrink(zx_imp *c)
     zx_out(c, 0, zx_e3(c, ZX_OP_WHERE, ZX_NO_ATTRS, low, up, inner));
 }
 
-// ---- reductions ----------------------------------------------------------------------------------------
+// ---- reductions
+// ----------------------------------------------------------------------------------------
 
 static int axis_order(int64_t a, int64_t b)
 {
@@ -205,8 +210,8 @@ static int axis_order(int64_t a, int64_t b)
 static uint32_t reduce_axes(zx_imp *c, uint32_t rank, int64_t axes[ZX_MAX_RANK], bool *all)
 {
     uint32_t n = 0;
-    const int64_t *given =
-        zx_given(c, 1) ? zx_const_ints(c, zx_in(c, 1), "the list of axes", &n) : zx_ints(c, "axes", &n);
+    const int64_t *given = zx_given(c, 1) ? zx_const_ints(c, zx_in(c, 1), "the list of axes", &n)
+                                          : zx_ints(c, "axes", &n);
     *all = given == NULL || n == 0;
     if (n > rank) {
         zx_fail(c, ZX_E_SHAPE, "%u axes of a tensor with %u dimensions", n, rank);
@@ -221,14 +226,16 @@ static uint32_t reduce_axes(zx_imp *c, uint32_t rank, int64_t axes[ZX_MAX_RANK],
         }
     }
     for (uint32_t i = 1; i < n; i++)
-        if (axes[i] == axes[i - 1]) zx_fail(c, ZX_E_SHAPE, "axis %" PRId64 " is given twice", axes[i]);
+        if (axes[i] == axes[i - 1])
+            zx_fail(c, ZX_E_SHAPE, "axis %" PRId64 " is given twice", axes[i]);
     return n;
 }
 
 void zx_lower_reduce(zx_imp *c)
 {
     uint32_t x = zx_in(c, 0);
-    const bool keep = zx_int(c, "keepdims", 1) != 0, noop = zx_int(c, "noop_with_empty_axes", 0) != 0;
+    const bool keep = zx_int(c, "keepdims", 1) != 0,
+               noop = zx_int(c, "noop_with_empty_axes", 0) != 0;
     const uint32_t rank = zx_rank(c, x);
     int64_t axes[ZX_MAX_RANK];
     bool all;
@@ -252,7 +259,8 @@ void zx_lower_reduce(zx_imp *c)
 void zx_lower_arg(zx_imp *c)
 {
     const uint32_t x = zx_in(c, 0);
-    zx_attrs a = zx_with_int(c, ZX_NO_ATTRS, ZX_A_AXIS, zx_axis(c, zx_int(c, "axis", 0), zx_rank(c, x)));
+    zx_attrs a =
+        zx_with_int(c, ZX_NO_ATTRS, ZX_A_AXIS, zx_axis(c, zx_int(c, "axis", 0), zx_rank(c, x)));
     a = zx_with_int(c, a, ZX_A_KEEPDIMS, zx_int(c, "keepdims", 1) != 0);
     a = zx_with_int(c, a, ZX_A_SELECT_LAST, zx_int(c, "select_last_index", 0) != 0);
     zx_out(c, 0, zx_e1(c, c->node->row->op, a, x));

@@ -60,7 +60,8 @@ void zx_lower_gemm(zx_imp *c)
     zx_out(c, 0, y);
 }
 
-// ---- Einsum ------------------------------------------------------------------------------------------
+// ---- Einsum
+// ------------------------------------------------------------------------------------------
 
 #define LABELS 64 // letters a-z, A-Z, and up to 8 for what an ellipsis stands for
 #define ELLIPSIS 52
@@ -202,7 +203,8 @@ static void even_out(zx_imp *c, term *t, uint32_t n)
             const int64_t d = zx_dim(c, t[i].v, k);
             int64_t *f = &full[t[i].label[k]];
             if (*f != d && *f != 1 && d != 1) {
-                zx_fail(c, ZX_E_SHAPE, "Einsum with one letter for sizes %" PRId64 " and %" PRId64, *f, d);
+                zx_fail(c, ZX_E_SHAPE, "Einsum with one letter for sizes %" PRId64 " and %" PRId64,
+                        *f, d);
                 return;
             }
             if (d != 1) *f = d;
@@ -244,7 +246,8 @@ void zx_lower_einsum(zx_imp *c)
         bool twice[LABELS] = {0};
         for (uint32_t k = 0; k < rank; k++) {
             if (twice[t[i].label[k]]) {
-                zx_fail(c, ZX_E_UNSUPPORTED, "Einsum of a diagonal ('%s')", zx_text_safe(&c->tmp, eq));
+                zx_fail(c, ZX_E_UNSUPPORTED, "Einsum of a diagonal ('%s')",
+                        zx_text_safe(&c->tmp, eq));
                 return;
             }
             twice[t[i].label[k]] = true;
@@ -273,7 +276,8 @@ void zx_lower_einsum(zx_imp *c)
         if (i > 0) {
             bool later[LABELS]; // what only one of the two has is summed first
             memcpy(later, wanted, sizeof later);
-            for (uint32_t k = 0; k < y.rank; k++) later[y.label[k]] = later[y.label[k]] || has(&t[i], y.label[k]);
+            for (uint32_t k = 0; k < y.rank; k++)
+                later[y.label[k]] = later[y.label[k]] || has(&t[i], y.label[k]);
             drop_labels(c, &y, later);
             memcpy(later, wanted, sizeof later);
             for (uint32_t k = 0; k < t[i].rank; k++)

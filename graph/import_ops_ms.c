@@ -1,5 +1,5 @@
-// import_ops_ms.c - operators of runtimes (com.microsoft and ai.onnx.ml) that are plain combinations of
-// standard ones.
+// import_ops_ms.c - operators of runtimes (com.microsoft and ai.onnx.ml) that are plain
+// combinations of standard ones.
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/import_priv.h"
 

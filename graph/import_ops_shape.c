@@ -24,7 +24,8 @@ void zx_lower_reshape(zx_imp *c)
         to.dim[i] = want[i];
         if (want[i] == 0 && !allow_zero) {
             if (i >= zx_rank(c, x)) {
-                zx_fail(c, ZX_E_SHAPE, "Reshape copies dimension %u, the input has %u", i, zx_rank(c, x));
+                zx_fail(c, ZX_E_SHAPE, "Reshape copies dimension %u, the input has %u", i,
+                        zx_rank(c, x));
                 return;
             }
             to.dim[i] = zx_dim(c, x, i);
@@ -92,7 +93,8 @@ void zx_lower_squeeze(zx_imp *c)
         const uint32_t a = zx_axis(c, axes[i], rank);
         if (!zx_ok(c)) return;
         if (zx_dim(c, x, a) != 1) {
-            zx_fail(c, ZX_E_SHAPE, "Squeeze of dimension %u, which is %" PRId64, a, zx_dim(c, x, a));
+            zx_fail(c, ZX_E_SHAPE, "Squeeze of dimension %u, which is %" PRId64, a,
+                    zx_dim(c, x, a));
             return;
         }
         drop[a] = true;
@@ -168,7 +170,8 @@ void zx_lower_expand(zx_imp *c)
     zx_shape s = {.rank = n}, to;
     if (!zx_ok(c)) return;
     if (n > ZX_MAX_RANK) {
-        zx_fail(c, ZX_E_UNSUPPORTED, "Expand to %u dimensions, at most %d are supported", n, ZX_MAX_RANK);
+        zx_fail(c, ZX_E_UNSUPPORTED, "Expand to %u dimensions, at most %d are supported", n,
+                ZX_MAX_RANK);
         return;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -240,8 +243,9 @@ static const int64_t *parts_of(zx_imp *c, int64_t dim, uint32_t n_out)
         }
         const int64_t each = (dim + parts - 1) / parts;
         if (c->node->opset < 18 && dim % parts != 0)
-            zx_fail(c, ZX_E_SHAPE, "a dimension of %" PRId64 " doesn't split into %" PRId64 " equal parts",
-                    dim, parts);
+            zx_fail(c, ZX_E_SHAPE,
+                    "a dimension of %" PRId64 " doesn't split into %" PRId64 " equal parts", dim,
+                    parts);
         int64_t *sizes = ZX_NEW(&c->tmp, int64_t, n_out);
         for (uint32_t i = 0; i < n_out; i++) {
             const int64_t left = dim - each * i;
@@ -253,7 +257,8 @@ static const int64_t *parts_of(zx_imp *c, int64_t dim, uint32_t n_out)
     for (uint32_t i = 0; i < n; i++)
         if (given[i] < 0 || __builtin_add_overflow(sum, given[i], &sum)) sum = -1, n = 0;
     if (n != n_out || sum != dim) {
-        zx_fail(c, ZX_E_SHAPE, "Split's sizes don't add up to %" PRId64 ", or aren't %u", dim, n_out);
+        zx_fail(c, ZX_E_SHAPE, "Split's sizes don't add up to %" PRId64 ", or aren't %u", dim,
+                n_out);
         return NULL;
     }
     return given;
@@ -301,12 +306,14 @@ void zx_lower_slice(zx_imp *c)
         starts = zx_ints(c, "starts", &n);
         ends = zx_ints(c, "ends", &n_ends);
         axes = zx_ints(c, "axes", &n_axes);
-        if (zx_ok(c) && (starts == NULL || ends == NULL)) zx_fail(c, ZX_E_FORMAT, "Slice without bounds");
+        if (zx_ok(c) && (starts == NULL || ends == NULL))
+            zx_fail(c, ZX_E_FORMAT, "Slice without bounds");
     } else {
         starts = zx_const_ints(c, zx_in(c, 1), "the list of starts", &n);
         ends = zx_const_ints(c, zx_in(c, 2), "the list of ends", &n_ends);
         axes = zx_given(c, 3) ? zx_const_ints(c, zx_in(c, 3), "the list of axes", &n_axes) : NULL;
-        steps = zx_given(c, 4) ? zx_const_ints(c, zx_in(c, 4), "the list of steps", &n_steps) : NULL;
+        steps =
+            zx_given(c, 4) ? zx_const_ints(c, zx_in(c, 4), "the list of steps", &n_steps) : NULL;
     }
     if (!zx_ok(c)) return;
     if (n != n_ends || (axes && n_axes != n) || (steps && n_steps != n) || n > rank) {
@@ -321,7 +328,8 @@ void zx_lower_slice(zx_imp *c)
         const uint32_t a = axes ? zx_axis(c, axes[i], rank) : i;
         if (!zx_ok(c)) return;
         if (seen[a] || (steps && steps[i] == 0)) {
-            zx_fail(c, ZX_E_SHAPE, seen[a] ? "axis %u is given twice" : "the step of axis %u is 0", a);
+            zx_fail(c, ZX_E_SHAPE, seen[a] ? "axis %u is given twice" : "the step of axis %u is 0",
+                    a);
             return;
         }
         seen[a] = true;
@@ -345,8 +353,10 @@ void zx_lower_pad(zx_imp *c)
     uint32_t x = zx_in(c, 0), n = 0, n_axes = 0;
     const uint32_t rank = zx_rank(c, x), mode = zx_choice(c, "mode", 0, modes, 4);
     const bool old = c->node->opset < 11;
-    const int64_t *pads = old ? zx_ints(c, "pads", &n) : zx_const_ints(c, zx_in(c, 1), "the pads", &n);
-    const int64_t *axes = zx_given(c, 3) ? zx_const_ints(c, zx_in(c, 3), "the list of axes", &n_axes) : NULL;
+    const int64_t *pads =
+        old ? zx_ints(c, "pads", &n) : zx_const_ints(c, zx_in(c, 1), "the pads", &n);
+    const int64_t *axes =
+        zx_given(c, 3) ? zx_const_ints(c, zx_in(c, 3), "the list of axes", &n_axes) : NULL;
     uint32_t value = old ? ZX_NONE : zx_in(c, 2);
     if (!zx_ok(c)) return;
     if (old && zx_has(c, "value")) value = zx_k(c, zx_t(c, x), zx_float(c, "value", 0));
@@ -364,9 +374,11 @@ void zx_lower_pad(zx_imp *c)
         if (!zx_ok(c)) return;
         int64_t before = pads[i], after = pads[i + n_axes];
         const int64_t dim = zx_dim(c, x, a), limit = INT64_C(1) << 40;
-        if (before > limit || after > limit || before < -dim || after < -dim || before + after < -dim) {
-            zx_fail(c, ZX_E_SHAPE, "pads of %" PRId64 " and %" PRId64 " around a dimension of %" PRId64,
-                    before, after, dim);
+        if (before > limit || after > limit || before < -dim || after < -dim ||
+            before + after < -dim) {
+            zx_fail(c, ZX_E_SHAPE,
+                    "pads of %" PRId64 " and %" PRId64 " around a dimension of %" PRId64, before,
+                    after, dim);
             return;
         }
         if (before < 0 || after < 0) { // a negative pad cuts
@@ -378,8 +390,8 @@ void zx_lower_pad(zx_imp *c)
         const int64_t left = zx_dim(c, x, a);
         if ((mode == 1 && (before >= left || after >= left) && before + after > 0) ||
             (mode > 1 && left == 0 && before + after > 0)) {
-            zx_fail(c, ZX_E_SHAPE, "mode '%s' pads a dimension of %" PRId64 " by %" PRId64, modes[mode],
-                    left, before > after ? before : after);
+            zx_fail(c, ZX_E_SHAPE, "mode '%s' pads a dimension of %" PRId64 " by %" PRId64,
+                    modes[mode], left, before > after ? before : after);
             return;
         }
         both[a] = before;
@@ -404,7 +416,8 @@ void zx_lower_depth_to_space(zx_imp *c)
     const zx_shape s = *zx_s(c, x);
     if (!zx_ok(c)) return;
     if (s.rank != 4 || b < 1 || b > 1 << 15 || s.dim[1] % (b * b) != 0) {
-        zx_fail(c, ZX_E_SHAPE, "%s wants [N, C, H, W] with C a multiple of blocksize², it is %" PRId64,
+        zx_fail(c, ZX_E_SHAPE,
+                "%s wants [N, C, H, W] with C a multiple of blocksize², it is %" PRId64,
                 c->node->op, b);
         return;
     }
@@ -423,7 +436,8 @@ void zx_lower_space_to_depth(zx_imp *c)
     const zx_shape s = *zx_s(c, x);
     if (!zx_ok(c)) return;
     if (s.rank != 4 || b < 1 || s.dim[2] % b != 0 || s.dim[3] % b != 0) {
-        zx_fail(c, ZX_E_SHAPE, "%s wants [N, C, H, W] with H and W multiples of blocksize, it is %" PRId64,
+        zx_fail(c, ZX_E_SHAPE,
+                "%s wants [N, C, H, W] with H and W multiples of blocksize, it is %" PRId64,
                 c->node->op, b);
         return;
     }

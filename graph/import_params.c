@@ -14,7 +14,8 @@
 #define SIGNATURE "pkg.torch.export.ExportedProgram.graph_signature"
 #define MASK_VALUE 1e30 // numbers this large only stand in masks
 
-// ---- what the exporter states --------------------------------------------------------------------------
+// ---- what the exporter states
+// --------------------------------------------------------------------------
 
 // Lines "p_name: PARAMETER target='name'", in the order of the module tree.
 static void read_signature(zx_imp *c)
@@ -70,7 +71,8 @@ static const char *folded_from(const zx_imp *c, const zx_ival *v, bool *present)
     return NULL;
 }
 
-// ---- what tensors do -------------------------------------------------------------------------------------
+// ---- what tensors do
+// -------------------------------------------------------------------------------------
 
 static bool is_op(const zx_inode *n, const char *op)
 {
@@ -105,7 +107,8 @@ static void mark_reach(zx_imp *c, const zx_iregion *r)
     }
 }
 
-// ---- values --------------------------------------------------------------------------------------------------
+// ---- values
+// --------------------------------------------------------------------------------------------------
 
 static bool has_mask_value(const float *x, int64_t n)
 {
@@ -122,7 +125,8 @@ bool zx_all_equal(const void *data, int64_t n)
     return n > 0 && (n == 1 || memcmp(data, (const char *)data + 4, (size_t)(n - 1) * 4) == 0);
 }
 
-// ---- adding ----------------------------------------------------------------------------------------------------
+// ---- adding
+// ----------------------------------------------------------------------------------------------------
 
 static zx_iparam *add(zx_imp *c, zx_iparam **list, uint32_t *n, uint32_t *cap, uint32_t ival,
                       const zx_type *type, const char *why)
@@ -130,14 +134,19 @@ static zx_iparam *add(zx_imp *c, zx_iparam **list, uint32_t *n, uint32_t *cap, u
     zx_iparam *more = *list;
     ZX_GROW(&c->tmp, more, *n, *cap);
     *list = more;
-    more[*n] = (zx_iparam){.ival = ival, .name = c->vals[ival].name, .type = *type, .why = why,
-                           .order = ZX_NONE, .v = ZX_NONE, .now = ZX_NONE};
+    more[*n] = (zx_iparam){.ival = ival,
+                           .name = c->vals[ival].name,
+                           .type = *type,
+                           .why = why,
+                           .order = ZX_NONE,
+                           .v = ZX_NONE,
+                           .now = ZX_NONE};
     c->vals[ival].entry = *n;
     return &more[(*n)++];
 }
 
-static void add_param(zx_imp *c, uint32_t ival, const zx_type *type, const zx_init *init, const char *why,
-                      const char *order_of)
+static void add_param(zx_imp *c, uint32_t ival, const zx_type *type, const zx_init *init,
+                      const char *why, const char *order_of)
 {
     zx_ival *v = &c->vals[ival];
     if (type->dtype != ZX_F32) {
@@ -152,8 +161,8 @@ static void add_param(zx_imp *c, uint32_t ival, const zx_type *type, const zx_in
     p->order = in_signature(c, order_of);
 }
 
-static void add_buffer(zx_imp *c, uint32_t ival, const zx_type *type, const void *data, const char *why,
-                       bool changes)
+static void add_buffer(zx_imp *c, uint32_t ival, const zx_type *type, const void *data,
+                       const char *why, bool changes)
 {
     if (type->dtype != ZX_F32) return; // a constant: nothing of ours changes integers
     c->vals[ival].cls = ZX_I_BUFFER;
@@ -162,10 +171,11 @@ static void add_buffer(zx_imp *c, uint32_t ival, const zx_type *type, const void
     p->changes = changes;
 }
 
-// ---- tensors of the file -----------------------------------------------------------------------------------------
+// ---- tensors of the file
+// -----------------------------------------------------------------------------------------
 
 typedef struct facts {
-    bool *statistic;    // read as the running mean or variance of a normalisation
+    bool *statistic;     // read as the running mean or variance of a normalisation
     bool *hit_p, *hit_b; // patterns of zerox.parameters and zerox.buffers that matched
 } facts;
 
@@ -225,8 +235,10 @@ static void classify_tensor(zx_imp *c, uint32_t i, const facts *f)
                                       zx_text_safe(c->mem, from)),
                       from);
     } else if (n > 1 && type.dtype == ZX_F32) {
-        // Where initialisers are trained, ones and zeros in Constant nodes fill a slot of an operator.
-        const bool filler = c->vals[i].kind == ZX_I_NODE && c->n_params > 0 && zx_all_equal(data, n);
+        // Where initialisers are trained, ones and zeros in Constant nodes fill a slot of an
+        // operator.
+        const bool filler =
+            c->vals[i].kind == ZX_I_NODE && c->n_params > 0 && zx_all_equal(data, n);
         if (!filler && !has_mask_value(data, n))
             add_param(c, i, &type, &init,
                       c->vals[i].kind == ZX_I_INIT ? "a float initialiser that reaches the loss"
@@ -237,20 +249,27 @@ static void classify_tensor(zx_imp *c, uint32_t i, const facts *f)
     }
 }
 
-// ---- weights that nodes make -----------------------------------------------------------------------------------
+// ---- weights that nodes make
+// -----------------------------------------------------------------------------------
 
 // True if some consumer reads tensor v as a weight: behind it no mask or noise is hidden.
-static bool read_as_weight(const zx_imp *c, uint32_t v, uint32_t rank, const zx_iregion *r, uint32_t depth)
+static bool read_as_weight(const zx_imp *c, uint32_t v, uint32_t rank, const zx_iregion *r,
+                           uint32_t depth)
 {
     static const struct {
         const char *op;
         uint32_t slots; // bit i: input i is a weight
     } rows[] = {
-        {"MatMul", 3},             {"Gemm", 7},
-        {"Conv", 6},               {"ConvTranspose", 6},
-        {"Gather", 1},             {"LayerNormalization", 6},
-        {"RMSNormalization", 2},   {"BatchNormalization", 6},
-        {"GroupNormalization", 6}, {"InstanceNormalization", 6},
+        {"MatMul", 3},
+        {"Gemm", 7},
+        {"Conv", 6},
+        {"ConvTranspose", 6},
+        {"Gather", 1},
+        {"LayerNormalization", 6},
+        {"RMSNormalization", 2},
+        {"BatchNormalization", 6},
+        {"GroupNormalization", 6},
+        {"InstanceNormalization", 6},
         {"PRelu", 2},
     };
     for (uint32_t i = 0; i < r->n_nodes; i++) {
@@ -260,8 +279,8 @@ static bool read_as_weight(const zx_imp *c, uint32_t v, uint32_t rank, const zx_
             for (uint32_t j = 0; j < ZX_COUNT(rows); j++)
                 if (is_op(n, rows[j].op) && (rows[j].slots >> k & 1)) return true;
             if (rank == 1 && (is_op(n, "Add") || is_op(n, "Mul"))) return true;
-            const bool moved = is_op(n, "Transpose") || is_op(n, "Reshape") || is_op(n, "Identity") ||
-                               is_op(n, "Unsqueeze");
+            const bool moved = is_op(n, "Transpose") || is_op(n, "Reshape") ||
+                               is_op(n, "Identity") || is_op(n, "Unsqueeze");
             if (moved && k == 0 && depth < 4 && n->out[0] != ZX_NONE &&
                 read_as_weight(c, n->out[0], rank, r, depth + 1))
                 return true;
@@ -287,7 +306,8 @@ static bool static_shape(zx_imp *c, const zx_inode *n, zx_shape *s)
         zx_type type;
         const void *data;
         if (t == NULL || t->data_type != 7 ||
-            zx_onnx_tensor(c->file, t, &c->tmp, &type, &data, NULL) != ZX_OK || type.shape.rank != 1)
+            zx_onnx_tensor(c->file, t, &c->tmp, &type, &data, NULL) != ZX_OK ||
+            type.shape.rank != 1)
             return false;
         rank = (size_t)type.shape.dim[0];
         if (rank > ZX_MAX_RANK) return false;
@@ -319,7 +339,8 @@ static void classify_made(zx_imp *c, uint32_t i)
         init.kind = normal ? ZX_INIT_NORMAL : ZX_INIT_UNIFORM;
         init.a = (double)(normal ? attr_f(n, "mean", 0) : attr_f(n, "low", 0));
         init.b = (double)(normal ? attr_f(n, "scale", 1) : attr_f(n, "high", 1));
-        const float seed = attr_f(n, "seed", 0); // the file's own (`zerox new --seed`), with the run's
+        const float seed =
+            attr_f(n, "seed", 0); // the file's own (`zerox new --seed`), with the run's
         uint32_t bits;
         memcpy(&bits, &seed, sizeof bits);
         init.seed ^= (uint64_t)bits << 32;
@@ -338,11 +359,12 @@ static void classify_made(zx_imp *c, uint32_t i)
     }
     if (type.dtype != ZX_F32 || !static_shape(c, n, &type.shape)) return;
     if (!read_as_weight(c, i, type.shape.rank, n->region, 0)) return;
-    add_param(c, i, &type, &init,
-              zx_arena_printf(c->mem, "a weight that %s makes", n->op), c->vals[i].name);
+    add_param(c, i, &type, &init, zx_arena_printf(c->mem, "a weight that %s makes", n->op),
+              c->vals[i].name);
 }
 
-// ---- the order in which parameters are kept ------------------------------------------------------------------
+// ---- the order in which parameters are kept
+// ------------------------------------------------------------------
 
 static void order_params(zx_imp *c)
 {
@@ -359,7 +381,8 @@ static void order_params(zx_imp *c)
         if (c->params[i].order == ZX_NONE) c->params[i].order = next++;
 }
 
-static void unmatched(zx_imp *c, const char *key, const char *const *patterns, uint32_t n, const bool *hit)
+static void unmatched(zx_imp *c, const char *key, const char *const *patterns, uint32_t n,
+                      const bool *hit)
 {
     for (uint32_t i = 0; i < n; i++)
         if (!hit[i])

@@ -9,7 +9,8 @@
 #include "graph/onnx_ops.h"
 #include "proto/onnx_file.h"
 
-// ---- the file as a flat program: names resolved, functions inlined, nodes in an order that runs ---
+// ---- the file as a flat program: names resolved, functions inlined, nodes in an order that runs
+// ---
 
 typedef enum zx_ikind { // where a tensor of the file comes from
     ZX_I_UNSET,         // a name that nothing makes
@@ -77,22 +78,25 @@ struct zx_inode {
     uint8_t mark; // used while ordering
 };
 
-// ---- the state of an import -------------------------------------------------------------------------
+// ---- the state of an import
+// -------------------------------------------------------------------------
 
-typedef struct zx_iblock { // bytes that folding made, shared by constants that are views of each other
-    void *memory, *bytes; // as allocated, and aligned
+typedef struct zx_iblock { // bytes that folding made, shared by constants that are views of each
+                           // other
+    void *memory, *bytes;  // as allocated, and aligned
     uint64_t size;
     uint32_t refs;
 } zx_iblock;
 
 typedef struct zx_iaux { // beside every value of the builder
     uint32_t block;      // of a constant; ZX_NONE: its bytes are the file's or live in `tmp`
-    uint32_t shrunk;     // the constant without the repetition along `shrunk_axes`; ZX_NONE: not made
-    uint32_t shrunk_axes, repeats; // bit an axis: all slices are equal. repeats_known says whether it was looked at
+    uint32_t shrunk; // the constant without the repetition along `shrunk_axes`; ZX_NONE: not made
+    uint32_t shrunk_axes,
+        repeats; // bit an axis: all slices are equal. repeats_known says whether it was looked at
     bool repeats_known;
-    bool used;    // a node of the graph reads it: stays
+    bool used;      // a node of the graph reads it: stays
     uint32_t bound; // tensors of the file that it stands for
-    bool trained; // depends on a parameter
+    bool trained;   // depends on a parameter
 } zx_iaux;
 
 typedef struct zx_iparam { // a parameter or buffer to be
@@ -148,7 +152,8 @@ typedef struct zx_imp {
     zx_err one;           // what is wrong with it
 } zx_imp;
 
-// ---- steps, in order ---------------------------------------------------------------------------------
+// ---- steps, in order
+// ---------------------------------------------------------------------------------
 
 zx_status zx_import_flatten(zx_imp *c);  // import_flat.c: fills vals, main and the sources
 zx_status zx_import_roots(zx_imp *c);    // import_loss.c: what must be made
@@ -157,8 +162,8 @@ zx_status zx_import_classify(zx_imp *c); // import_params.c: parameters and buff
 void zx_import_ties(zx_imp *c);          // import_ties.c: aliases; merged equal weights split
 zx_status zx_import_bind(zx_imp *c);     // import_bind.c: inputs with all dims known
 void zx_import_walk(zx_imp *c, const zx_iregion *r); // import.c
-zx_status zx_import_loss(zx_imp *c);     // import_loss.c: the loss value
-void zx_import_finish(zx_imp *c, zx_graph *out); // import_finish.c: what is needed, in `mem`
+zx_status zx_import_loss(zx_imp *c);                 // import_loss.c: the loss value
+void zx_import_finish(zx_imp *c, zx_graph *out);     // import_finish.c: what is needed, in `mem`
 
 void zx_ival_load(zx_imp *c, uint32_t i); // import.c: an initialiser gets its value
 uint32_t zx_ival_add(zx_imp *c, const char *name, zx_ikind kind);
@@ -172,13 +177,16 @@ const zx_iattr *zx_inode_attr(const zx_inode *n, const char *name);
 zx_status zx_import_fail(zx_imp *c, const zx_inode *n, zx_status code, const char *fmt, ...)
     ZX_PRINTF(4, 5);
 
-// ---- verbs of lowerings. Once one fails, c->st says so and the others return ZX_NONE ---------------------
+// ---- verbs of lowerings. Once one fails, c->st says so and the others return ZX_NONE
+// ---------------------
 
 static inline bool zx_ok(const zx_imp *c)
 {
     return c->st == ZX_OK;
 }
 uint32_t zx_fail(zx_imp *c, zx_status code, const char *fmt, ...) ZX_PRINTF(3, 4); // ZX_NONE
+// Takes over what a function that writes to c->one returned; true if all is well.
+bool zx_did(zx_imp *c, zx_status st);
 
 uint32_t zx_in(zx_imp *c, uint32_t i); // the value of the node's input i; ZX_NONE: omitted
 bool zx_given(const zx_imp *c, uint32_t i);
@@ -204,7 +212,8 @@ const int64_t *zx_ints(zx_imp *c, const char *name, uint32_t *n); // NULL: absen
 const double *zx_floats(zx_imp *c, const char *name, uint32_t *n);
 bool zx_need(zx_imp *c, const char *name); // fails if the attribute is missing
 // The index of attribute `name` (a string) among `words`.
-uint32_t zx_choice(zx_imp *c, const char *name, uint32_t absent, const char *const *words, uint32_t n);
+uint32_t zx_choice(zx_imp *c, const char *name, uint32_t absent, const char *const *words,
+                   uint32_t n);
 
 // Attributes of IR nodes, in tmp.
 zx_attrs zx_with_int(zx_imp *c, zx_attrs a, zx_attr_id id, int64_t x);
@@ -214,12 +223,13 @@ zx_attrs zx_with_shape(zx_imp *c, zx_attrs a, const zx_shape *s); // SHAPE
 #define ZX_NO_ATTRS ((zx_attrs){0})
 
 // Constants. `what` names it in the message for one that isn't constant.
-const int64_t *zx_const_ints(zx_imp *c, uint32_t v, const char *what, uint32_t *n); // any integer type
+const int64_t *zx_const_ints(zx_imp *c, uint32_t v, const char *what,
+                             uint32_t *n); // any integer type
 int64_t zx_const_int(zx_imp *c, uint32_t v, const char *what);
 double zx_const_float(zx_imp *c, uint32_t v, const char *what); // any type, one element
 const double *zx_const_floats(zx_imp *c, uint32_t v, const char *what, uint32_t *n);
-double zx_const_at(const zx_imp *c, uint32_t v, int64_t i); // element i of a constant as a double
-uint32_t zx_k(zx_imp *c, zx_dtype t, double x);             // scalars
+double zx_const_at(const zx_imp *c, uint32_t v, int64_t i);  // element i of a constant as a double
+uint32_t zx_k(zx_imp *c, zx_dtype t, double x);              // scalars
 uint32_t zx_k_ints(zx_imp *c, const int64_t *x, uint32_t n); // int64 [n]
 uint32_t zx_k_int(zx_imp *c, int64_t x);                     // int64 []
 uint32_t zx_k_file(zx_imp *c, const Onnx__TensorProto *t, const char *name); // a tensor of the file
@@ -229,7 +239,8 @@ uint32_t zx_k_fill(zx_imp *c, const zx_type *t, double x);
 void zx_put(void *bytes, zx_dtype t, int64_t i, double x); // element i = x
 
 // One IR node, folded if all its inputs are constants.
-void zx_ir_emit(zx_imp *c, zx_op_id op, zx_attrs attrs, const uint32_t *in, uint32_t n_in, uint32_t *out);
+void zx_ir_emit(zx_imp *c, zx_op_id op, zx_attrs attrs, const uint32_t *in, uint32_t n_in,
+                uint32_t *out);
 uint32_t zx_e1(zx_imp *c, zx_op_id op, zx_attrs attrs, uint32_t a);
 uint32_t zx_e2(zx_imp *c, zx_op_id op, zx_attrs attrs, uint32_t a, uint32_t b);
 uint32_t zx_e3(zx_imp *c, zx_op_id op, zx_attrs attrs, uint32_t a, uint32_t b, uint32_t d);
@@ -244,15 +255,17 @@ uint32_t zx_reduce(zx_imp *c, zx_op_id op, uint32_t v, const int64_t *axes, uint
 uint32_t zx_scale(zx_imp *c, uint32_t v, double by); // v * by, v itself for 1
 // The node that makes v if it is of this op (through no other), else NULL.
 const zx_node *zx_made_by(const zx_imp *c, uint32_t v, zx_op_id op);
-uint32_t zx_matmul(zx_imp *c, uint32_t a, uint32_t b, bool ta, bool tb, double alpha, uint32_t bias);
+uint32_t zx_matmul(zx_imp *c, uint32_t a, uint32_t b, bool ta, bool tb, double alpha,
+                   uint32_t bias);
 // A scale or bias of one element a channel, [M] to [M, 1, 1..] so that it broadcasts from axis 1.
 uint32_t zx_channel(zx_imp *c, uint32_t v, uint32_t rank);
 
-void zx_release(zx_imp *c); // drops constants of the node at hand that nothing stands for
-void zx_hold(zx_imp *c, uint32_t v); // a tensor of the file needs v
-void zx_drop(zx_imp *c, uint32_t v); // and no longer does
-void zx_train(zx_imp *c, uint32_t v);   // v is a parameter
-uint32_t zx_use(zx_imp *c, uint32_t v); // v, kept for the graph; an equal constant where there is one
+void zx_release(zx_imp *c);           // drops constants of the node at hand that nothing stands for
+void zx_hold(zx_imp *c, uint32_t v);  // a tensor of the file needs v
+void zx_drop(zx_imp *c, uint32_t v);  // and no longer does
+void zx_train(zx_imp *c, uint32_t v); // v is a parameter
+uint32_t zx_use(zx_imp *c,
+                uint32_t v); // v, kept for the graph; an equal constant where there is one
 void zx_blocks_free(zx_imp *c);
 bool zx_all_equal(const void *data, int64_t n); // n float32
 

@@ -1,5 +1,6 @@
-// import_ties.c - one tensor that is read in several places: a tie that the model means, which stays
-// one parameter under several names, or equal values that an exporter merged, which are split again.
+// import_ties.c - one tensor that is read in several places: a tie that the model means, which
+// stays one parameter under several names, or equal values that an exporter merged, which are split
+// again.
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/import_priv.h"
 
@@ -9,7 +10,8 @@
 typedef struct use { // a node reads a parameter, perhaps through Identity
     zx_inode *n;
     uint32_t slot;
-    const char *target; // the name that the parameter has in the module that reads it; NULL: unknown
+    const char
+        *target; // the name that the parameter has in the module that reads it; NULL: unknown
     const char *module;
 } use;
 
@@ -30,7 +32,8 @@ static const char *leaf_of(const zx_inode *n, uint32_t slot)
     const bool norm = len > 13 && strcmp(n->op + len - 13, "Normalization") == 0;
     if (norm && slot == 1) return "weight";
     if (norm && slot == 2) return "bias";
-    if (slot == 2 && (is_op(n, "Conv") || is_op(n, "ConvTranspose") || is_op(n, "Gemm"))) return "bias";
+    if (slot == 2 && (is_op(n, "Conv") || is_op(n, "ConvTranspose") || is_op(n, "Gemm")))
+        return "bias";
     if (is_op(n, "Add")) return "bias";
     if (is_op(n, "Mul")) return "weight";
     return NULL;
@@ -91,9 +94,8 @@ static void collect(zx_imp *c, const zx_iregion *r, uint32_t v, const char *name
             if (named) {
                 u.target = named;
                 const char *last = last_part(named);
-                u.module = last > named
-                               ? zx_arena_strn(&c->tmp, named, (size_t)(last - named) - 1)
-                               : "";
+                u.module =
+                    last > named ? zx_arena_strn(&c->tmp, named, (size_t)(last - named) - 1) : "";
             } else if (leaf && u.module[0]) {
                 const char *said = missing_in(c, u.module, leaf);
                 u.target = said ? said : zx_arena_printf(&c->tmp, "%s.%s", u.module, leaf);
@@ -190,13 +192,15 @@ static void split(zx_imp *c, uint32_t i, const uses *u)
         c->vals[to].uses++;
         x->n->in[x->slot] = to;
     }
-    zx_note(c->notes, c->mem,
-            "'%s' stood in %u places with equal values, merged by the exporter: trained as %u separate "
-            "parameters, each named after its module (--keep-ties keeps it one)",
-            zx_text_safe(c->mem, c->vals[whole].name), u->n, made);
+    zx_note(
+        c->notes, c->mem,
+        "'%s' stood in %u places with equal values, merged by the exporter: trained as %u separate "
+        "parameters, each named after its module (--keep-ties keeps it one)",
+        zx_text_safe(c->mem, c->vals[whole].name), u->n, made);
 }
 
-// ---- traps: what can't be undone but should be known ---------------------------------------------------
+// ---- traps: what can't be undone but should be known
+// ---------------------------------------------------
 
 static float at(const zx_iparam *p, int64_t i)
 {
@@ -233,7 +237,8 @@ static void note_untied(zx_imp *c)
                                 a->type.shape.dim[1] == b->type.shape.dim[0] && is_transposed(a, b);
             if (same || turned)
                 zx_note(c->notes, c->mem,
-                        "'%s' and '%s' hold the same values%s: if the model ties them, the exporter has "
+                        "'%s' and '%s' hold the same values%s: if the model ties them, the "
+                        "exporter has "
                         "untied them (re-export with optimize=False)",
                         zx_text_safe(c->mem, a->name), zx_text_safe(c->mem, b->name),
                         same ? "" : ", transposed");
@@ -266,7 +271,8 @@ static void note_vanished(zx_imp *c)
     }
     if (n > 0)
         zx_note(c->notes, c->mem,
-                "the exporter's signature names %u parameter%s that %s not in the file ('%s'%s): tied to "
+                "the exporter's signature names %u parameter%s that %s not in the file ('%s'%s): "
+                "tied to "
                 "others, merged with them or folded away (optimize=False keeps the latter two)",
                 n, n == 1 ? "" : "s", n == 1 ? "is" : "are", zx_text_safe(c->mem, first),
                 n == 1 ? "" : ", ...");
@@ -282,7 +288,8 @@ static void note_vanished(zx_imp *c)
                 zx_text_safe(c->mem, first), n_folded == 1 ? "" : ", ...");
 }
 
-// ---- -------------------------------------------------------------------------------------------------------
+// ----
+// -------------------------------------------------------------------------------------------------------
 
 static int by_order(const void *a, const void *b)
 {
@@ -302,8 +309,10 @@ void zx_import_ties(zx_imp *c)
                 split(c, i, &u);
                 continue;
             }
-            zx_note(c->notes, c->mem, "'%s' stands in %u places with equal values, perhaps merged by the "
-                    "exporter: kept one, as asked", zx_text_safe(c->mem, c->params[i].name), u.n);
+            zx_note(c->notes, c->mem,
+                    "'%s' stands in %u places with equal values, perhaps merged by the "
+                    "exporter: kept one, as asked",
+                    zx_text_safe(c->mem, c->params[i].name), u.n);
         }
         find_aliases(c, i, &u);
     }

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-// ---- inputs and outputs ------------------------------------------------------------------------------
+// ---- inputs and outputs
+// ------------------------------------------------------------------------------
 
 bool zx_given(const zx_imp *c, uint32_t i)
 {
@@ -30,7 +31,8 @@ uint32_t zx_in(zx_imp *c, uint32_t i)
     if (v->know == ZX_I_SEQUENCE)
         return zx_fail(c, ZX_E_UNSUPPORTED, "its input '%s' is a sequence, a tensor is wanted",
                        zx_text_safe(&c->tmp, v->name));
-    return zx_fail(c, ZX_E_FORMAT, "its input '%s' has no value yet", zx_text_safe(&c->tmp, v->name));
+    return zx_fail(c, ZX_E_FORMAT, "its input '%s' has no value yet",
+                   zx_text_safe(&c->tmp, v->name));
 }
 
 const zx_iseq *zx_in_seq(zx_imp *c, uint32_t i)
@@ -77,7 +79,8 @@ void zx_out_seq(zx_imp *c, uint32_t i, uint32_t n, const uint32_t *v)
     to->seq = (zx_iseq){n, copy};
 }
 
-// ---- attributes ------------------------------------------------------------------------------------------
+// ---- attributes
+// ------------------------------------------------------------------------------------------
 
 #define TYPE(name) ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##name
 
@@ -143,7 +146,8 @@ const double *zx_floats(zx_imp *c, const char *name, uint32_t *n)
     return out;
 }
 
-uint32_t zx_choice(zx_imp *c, const char *name, uint32_t absent, const char *const *words, uint32_t n)
+uint32_t zx_choice(zx_imp *c, const char *name, uint32_t absent, const char *const *words,
+                   uint32_t n)
 {
     const char *s = zx_string(c, name, NULL);
     if (s == NULL) return absent;
@@ -173,7 +177,8 @@ zx_attrs zx_with_shape(zx_imp *c, zx_attrs a, const zx_shape *s)
     return zx_attrs_shape(&c->tmp, a, ZX_A_SHAPE, s);
 }
 
-// ---- combinations --------------------------------------------------------------------------------------------
+// ---- combinations
+// --------------------------------------------------------------------------------------------
 
 uint32_t zx_reshape(zx_imp *c, uint32_t v, const zx_shape *to)
 {
@@ -188,8 +193,8 @@ uint32_t zx_reshape_to(zx_imp *c, uint32_t v, uint32_t rank, const int64_t *dim)
 {
     zx_shape s = {.rank = rank};
     if (rank > ZX_MAX_RANK)
-        return zx_fail(c, ZX_E_UNSUPPORTED, "it makes %u dimensions, at most %d are supported", rank,
-                       ZX_MAX_RANK);
+        return zx_fail(c, ZX_E_UNSUPPORTED, "it makes %u dimensions, at most %d are supported",
+                       rank, ZX_MAX_RANK);
     for (uint32_t i = 0; i < rank; i++) s.dim[i] = dim[i];
     return zx_reshape(c, v, &s);
 }

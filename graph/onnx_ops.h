@@ -10,15 +10,16 @@ typedef void zx_lower_fn(struct zx_imp *c); // turns the node at hand into IR no
 
 typedef struct zx_onnx_op {
     const char *domain, *name;
-    int16_t first, last;        // opset versions that are imported
-    int16_t min_in, max_in;     // the first min_in inputs can't be omitted; -1: any number
-    int16_t max_out;            // -1: any number
-    uint32_t diff;              // bit i: a gradient passes through input i; bit 31: and all further ones
+    int16_t first, last;    // opset versions that are imported
+    int16_t min_in, max_in; // the first min_in inputs can't be omitted; -1: any number
+    int16_t max_out;        // -1: any number
+    uint32_t diff; // bit i: a gradient passes through input i; bit 31: and all further ones
     zx_lower_fn *lower;
-    zx_op_id op;                // what lowerings that serve many rows make; ZX_OP_COUNT: not used
+    zx_op_id op; // what lowerings that serve many rows make; ZX_OP_COUNT: not used
 } zx_onnx_op;
 
-#define ZX_ONNX(domain, name, first, last, lo, hi, outs, diff, lower, op) zx_lower_fn zx_lower_##lower;
+#define ZX_ONNX(domain, name, first, last, lo, hi, outs, diff, lower, op)                          \
+    zx_lower_fn zx_lower_##lower;
 #include "graph/onnx_ops.def"
 #undef ZX_ONNX
 
