@@ -228,7 +228,7 @@ static void say_summary(const zx_train *t)
     char clock[ZX_BYTES_TEXT], step[ZX_BYTES_TEXT], peak[ZX_BYTES_TEXT], mem[ZX_BYTES_TEXT];
     if (t->done == 0) return;
     zx_cmd_say(
-        "done: %llu step%s in %s (%s each), loss %.4g -> %.4g, peak %s as planned%s, resident %s",
+        "done: %llu step%s in %s (%s each), loss %#.4g -> %#.4g, peak %s as planned%s, resident %s",
         (unsigned long long)t->done, t->done == 1 ? "" : "s",
         zx_progress_clock(t->run_seconds, clock),
         zx_progress_time(t->run_seconds / (double)t->done, step), t->first_loss,

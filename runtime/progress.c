@@ -73,7 +73,7 @@ void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out)
     enum { WIDE = 100 };
     char buf[ZX_BYTES_TEXT];
     const size_t before = out->n;
-    zx_text_put(out, "step %llu/%llu loss %.4g |g| ", (unsigned long long)s->step,
+    zx_text_put(out, "step %llu/%llu loss %#.4g |g| ", (unsigned long long)s->step,
                 (unsigned long long)s->steps, s->loss);
     put_short(out, s->grad_norm);
     put_rate(out, s->lr);

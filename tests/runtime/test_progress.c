@@ -34,7 +34,7 @@ static const struct line_row {
     {"hours",
      {1, 9, 1, 1, 0.1, 1e6, "smp/s", 1e-4, 3725, 0, 0},
      80,
-     "step 1/9 loss 1 |g| 1.00 lr 1.0e-1 1.0M smp/s 100 us eta 1:02:05"},
+     "step 1/9 loss 1.000 |g| 1.00 lr 1.0e-1 1.0M smp/s 100 us eta 1:02:05"},
 };
 
 static void test_line(void **state)
