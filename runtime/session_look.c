@@ -96,14 +96,15 @@ static zx_status say_node(zx_session *s, uint64_t step, const char *what, const 
                                         [ZX_R_BUFFER] = "buffer",
                                         [ZX_R_CONST] = "constant",
                                         [ZX_R_MADE] = "tensor"};
-    const zx_status st = ZX_FAIL(
-        err, ZX_E_DIVERGED,
-        "step %" PRIu64 ": %s first in %s, %s%s '%s', micro-batch %" PRIu64 " (rank %u)", step + 1,
-        what, zx_exec_node_text(s->graph, n, &mem),
-        v->role == ZX_R_MADE ? "" : "which reads it from ", roles[v->role], value, f->micro, rank);
-    zx_err_in(err, "%s", zx_text_safe(&mem, s->graph->name));
+    zx_err one = {0};
+    ZX_FAIL(&one, ZX_E_DIVERGED,
+            "step %" PRIu64 ": %s first in %s, %s%s '%s', micro-batch %" PRIu64 " (rank %u)",
+            step + 1, what, zx_exec_node_text(s->graph, n, &mem),
+            v->role == ZX_R_MADE ? "" : "which reads it from ", roles[v->role], value, f->micro,
+            rank);
+    zx_err_in(&one, "%s", zx_text_safe(&mem, s->graph->name));
     zx_arena_free(&mem);
-    return st;
+    return zx_err_merge(err, &one);
 }
 
 static zx_status say(zx_session *s, uint64_t step, const findings *all, zx_err *err)
@@ -115,7 +116,11 @@ static zx_status say(zx_session *s, uint64_t step, const findings *all, zx_err *
         if (earlier(&all[r].inf, &inf)) inf = all[r].inf;
         if (all[r].unit < unit) unit = all[r].unit;
     }
-    if (nan.found) return say_node(s, step, "NaN", &nan, err);
+    if (nan.found) { // which an overflow before it may have led to
+        const zx_status st = say_node(s, step, "NaN", &nan, err);
+        if (earlier(&inf, &nan)) say_node(s, step, "infinity", &inf, err);
+        return st;
+    }
     if (inf.found) return say_node(s, step, "infinity", &inf, err);
     if (unit != ZX_NONE) {
         zx_arena mem = {0};

@@ -259,7 +259,7 @@ uint32_t bad_causes(const bad_result *r)
 
 // What may stand before the causes is said while all is well. Then: 1 to 20 causes, perhaps a
 // count, one line to try, and the end.
-void bad_format(const bad_result *r, bool to_the_end)
+void bad_format(const bad_result *r)
 {
     uint32_t causes = 0, hints = 0;
     for (const unsigned char *c = (const unsigned char *)r->err; *c != '\0'; c++)
@@ -272,7 +272,7 @@ void bad_format(const bad_result *r, bool to_the_end)
             causes++;
         } else if (begins(line, "try: ") || begins(line, "Try '")) {
             hints++;
-        } else if (causes > 0 && to_the_end) {
+        } else if (causes > 0) {
             fail_msg("a line that is neither cause nor hint: %s", r->err);
         }
     }
@@ -301,14 +301,14 @@ static void check_row(const bad_row *row, const char *args, bool full)
     bad_run(args, &r);
     if (!full) { // plan and check needn't see what is wrong
         if (r.code == -1 || r.code > 6) fail_msg("%s: exit code %d: %s", args, r.code, r.err);
-        if (r.code != 0) bad_format(&r, false);
+        if (r.code != 0) bad_format(&r);
         bad_nothing_left(true);
         return;
     }
     bad_expect(&r, row->code, NULL);
     for (size_t i = 0; i < ZX_COUNT(row->says) && row->says[i] != NULL; i++)
         bad_expect(&r, row->code, row->says[i]);
-    if (row->code != 0) bad_format(&r, !(row->flags & BAD_NOT_END));
+    if (row->code != 0) bad_format(&r);
     bad_nothing_left(!(row->flags & BAD_LEAVES));
     bad_clear();
 }

@@ -15,10 +15,9 @@
 #define BAD_SECONDS 60.0 // a run that takes longer hangs
 
 enum {
-    BAD_ONCE = 1 << 0,    // isn't run again with --ranks 3
-    BAD_LEAVES = 1 << 1,  // files in the current directory are meant to be there
-    BAD_MODEL = 1 << 2,   // `plan` and `check` see it as well: they may say what they like
-    BAD_NOT_END = 1 << 3, // stderr goes on after the causes
+    BAD_ONCE = 1 << 0,   // isn't run again with --ranks 3
+    BAD_LEAVES = 1 << 1, // files in the current directory are meant to be there
+    BAD_MODEL = 1 << 2,  // `plan` and `check` see it as well: they may say what they like
 };
 
 typedef struct bad_row {
