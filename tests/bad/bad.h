@@ -51,7 +51,7 @@ void bad_wait_lines(const char *path, int lines);
 // ---- what must hold -----------------------------------------------------------------------------
 void bad_row_test(void **state);                                  // of a bad_row, as a cmocka test
 void bad_expect(const bad_result *r, int code, const char *said); // said: in stderr; NULL
-void bad_format(const bad_result *r, bool to_the_end);            // of stderr's causes
+void bad_format(const bad_result *r);                             // of what stderr ends with
 uint32_t bad_causes(const bad_result *r);
 void bad_nothing_left(bool files_too); // processes, /dev/shm and the current directory
 void bad_clear(void);                  // empties the current directory
