@@ -401,6 +401,27 @@ static void mean_of_means(void **state)
         near("c", i, (double)c[i], (double)(&first_c[0][0])[i] - (&g[0][0])[i]);
 }
 
+// One tensor under one of its names; the other names are in the file's metadata.
+static void a_tied_tensor_is_saved_once(void **state)
+{
+    (void)state;
+#define TIED ZX_TEST_DATA "/cases/gpt2_dynamic/"
+    holds_train("tied", TIED "model.onnx --data input_ids=" TIED "input_ids.npy --data labels=" TIED
+                             "labels.npy --steps 1 --ranks 2");
+    holds_tensors f;
+    holds_open(&f, "tied/model.safetensors");
+    const char *const names[] = {"m.transformer.wte.weight", "m.lm_head.weight"};
+    const bool first_there = zx_safe_find(&f.file, names[0]) != NULL;
+    const char *here = names[!first_there], *other = names[first_there], *said = NULL;
+    assert_non_null(zx_safe_find(&f.file, here));
+    assert_null(zx_safe_find(&f.file, other));
+    for (uint32_t i = 0; i < f.file.n_meta; i++)
+        if (strcmp(f.file.meta[i][0], other) == 0) said = f.file.meta[i][1];
+    assert_non_null(said);
+    assert_string_equal(said, here);
+    holds_close(&f);
+}
+
 static int setup(void **state)
 {
     if (holds_setup(state) != 0) return 1;
@@ -411,11 +432,12 @@ static int setup(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(splits)];
+    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(splits) + 1];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
         tests[n++] = zx_case(rows[i].name, by_hand, &rows[i]);
     for (size_t i = 0; i < ZX_COUNT(splits); i++)
         tests[n++] = zx_case(splits[i].name, mean_of_means, &splits[i]);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_tied_tensor_is_saved_once);
     return cmocka_run_group_tests_name("closed", tests, setup, holds_teardown);
 }
