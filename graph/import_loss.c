@@ -222,6 +222,7 @@ zx_status zx_import_loss(zx_imp *c)
                 zx_shape_text(zx_s(c, loss), ts));
     if (zx_ok(c) && !c->options->forward_only && (zx_is_const(c, loss) || !c->aux[loss].trained))
         zx_fail(c, ZX_E_FORMAT, "the loss depends on no parameter: there is nothing to train");
+    c->b.at_name = name;
     if (zx_ok(c)) loss = zx_use(c, zx_reshape(c, loss, &scalar));
     if (!zx_ok(c)) {
         zx_err_in(&c->one, "the loss '%s'", zx_text_safe(&c->tmp, name));

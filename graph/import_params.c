@@ -295,31 +295,36 @@ static float attr_f(const zx_inode *n, const char *name, float absent)
     return a && a->a->has_f ? a->a->f : absent;
 }
 
+// A short list of int64 that the file spells out: an initialiser or a Constant node.
+static const int64_t *spelled_ints(zx_imp *c, uint32_t v, size_t *n)
+{
+    *n = 0;
+    if (v == ZX_NONE) return NULL;
+    const zx_inode *by = c->vals[v].by;
+    const zx_iattr *ints = by && is_op(by, "Constant") ? zx_inode_attr(by, "value_ints") : NULL;
+    if (ints) {
+        *n = ints->a->n_ints;
+        return ints->a->ints;
+    }
+    const Onnx__TensorProto *t = zx_ival_tensor(c, &c->vals[v]);
+    zx_type type;
+    const void *data;
+    if (t == NULL || zx_onnx_tensor(c->file, t, &c->tmp, &type, &data, NULL) != ZX_OK ||
+        type.dtype != ZX_I64 || type.shape.rank != 1 || type.shape.dim[0] > ZX_MAX_RANK)
+        return NULL;
+    *n = (size_t)type.shape.dim[0];
+    return zx_arena_copy(&c->tmp, data, *n * sizeof(int64_t)); // aligned
+}
+
 // The static shape that a node gives its tensor: an attribute, or a constant input.
 static bool static_shape(zx_imp *c, const zx_inode *n, zx_shape *s)
 {
-    const int64_t *dims = NULL;
-    size_t rank = 0;
-    if (is_op(n, "ConstantOfShape")) {
-        const Onnx__TensorProto *t =
-            n->n_in > 0 && n->in[0] != ZX_NONE ? zx_ival_tensor(c, &c->vals[n->in[0]]) : NULL;
-        zx_type type;
-        const void *data;
-        if (t == NULL || t->data_type != 7 ||
-            zx_onnx_tensor(c->file, t, &c->tmp, &type, &data, NULL) != ZX_OK ||
-            type.shape.rank != 1)
-            return false;
-        rank = (size_t)type.shape.dim[0];
-        if (rank > ZX_MAX_RANK) return false;
-        int64_t *copy = ZX_NEW(&c->tmp, int64_t, rank + 1);
-        if (rank > 0) memcpy(copy, data, rank * sizeof *copy);
-        dims = copy;
-    } else {
-        const zx_iattr *a = zx_inode_attr(n, "shape");
-        if (a == NULL || a->a->n_ints > ZX_MAX_RANK) return false;
-        rank = a->a->n_ints;
-        dims = a->a->ints;
-    }
+    const zx_iattr *a = zx_inode_attr(n, "shape");
+    size_t rank = a ? a->a->n_ints : 0;
+    const int64_t *dims = a ? a->a->ints : NULL;
+    if (is_op(n, "ConstantOfShape"))
+        dims = spelled_ints(c, n->n_in > 0 ? n->in[0] : ZX_NONE, &rank);
+    if (dims == NULL || rank > ZX_MAX_RANK) return false;
     *s = (zx_shape){.rank = (uint32_t)rank};
     for (size_t i = 0; i < rank; i++) s->dim[i] = dims[i];
     return zx_shape_check(s, NULL) == ZX_OK && zx_shape_count(s) > 1;
