@@ -87,7 +87,7 @@ uint32_t zx_build_scalar(zx_builder *b, zx_dtype t, double x)
 {
     uint64_t bits = 0;
     const float f = (float)x;
-    const int64_t i = (int64_t)x;
+    const int64_t i = zx_int_of(x);
     switch (t) {
     case ZX_F32:
         memcpy(&bits, &f, sizeof f);

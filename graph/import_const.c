@@ -53,28 +53,28 @@ void zx_put(void *bytes, zx_dtype t, int64_t i, double x)
         break;
     }
     case ZX_I8:
-        ((int8_t *)bytes)[i] = (int8_t)x;
+        ((int8_t *)bytes)[i] = (int8_t)zx_int_of(x);
         break;
     case ZX_I16:
-        ((int16_t *)bytes)[i] = (int16_t)x;
+        ((int16_t *)bytes)[i] = (int16_t)zx_int_of(x);
         break;
     case ZX_I32:
-        ((int32_t *)bytes)[i] = (int32_t)x;
+        ((int32_t *)bytes)[i] = (int32_t)zx_int_of(x);
         break;
     case ZX_I64:
-        ((int64_t *)bytes)[i] = (int64_t)x;
+        ((int64_t *)bytes)[i] = zx_int_of(x);
         break;
     case ZX_U8:
-        ((uint8_t *)bytes)[i] = (uint8_t)x;
+        ((uint8_t *)bytes)[i] = (uint8_t)zx_int_of(x);
         break;
     case ZX_U16:
-        ((uint16_t *)bytes)[i] = (uint16_t)x;
+        ((uint16_t *)bytes)[i] = (uint16_t)zx_int_of(x);
         break;
     case ZX_U32:
-        ((uint32_t *)bytes)[i] = (uint32_t)x;
+        ((uint32_t *)bytes)[i] = (uint32_t)zx_int_of(x);
         break;
     case ZX_U64:
-        ((uint64_t *)bytes)[i] = (uint64_t)x;
+        ((uint64_t *)bytes)[i] = x >= 0x1p63 && x < 0x1p64 ? (uint64_t)x : (uint64_t)zx_int_of(x);
         break;
     case ZX_BOOL:
         ((uint8_t *)bytes)[i] = x != 0;
@@ -222,7 +222,7 @@ const int64_t *zx_const_ints(zx_imp *c, uint32_t v, const char *what, uint32_t *
         if (x->type.dtype == ZX_I64)
             memcpy(&out[i], (const char *)x->data + i * 8, 8);
         else
-            out[i] = (int64_t)load(x->data, x->type.dtype, i);
+            out[i] = zx_int_of(load(x->data, x->type.dtype, i));
     }
     *n = (uint32_t)count;
     return out;

@@ -345,7 +345,7 @@ void zx_lower_resize(zx_imp *c)
             if (!scaled(c, dim, scale[a], &to.dim[a])) return;
             continue;
         }
-        to.dim[a] = policy ? (int64_t)floor(even * (double)dim + 0.5) : sizes[i];
+        to.dim[a] = policy ? zx_int_of(floor(even * (double)dim + 0.5)) : sizes[i];
         if (to.dim[a] < 1 || to.dim[a] > INT64_C(1) << 40) {
             zx_fail(c, ZX_E_SHAPE, "Resize to a dimension of %" PRId64, to.dim[a]);
             return;

@@ -46,6 +46,12 @@ static inline bool zx_add_u64(uint64_t a, uint64_t b, uint64_t *out)
 {
     return !__builtin_add_overflow(a, b, out);
 }
+// Towards 0; what an int64 can't hold becomes its nearest, NaN 0: the plain cast is undefined there.
+static inline int64_t zx_int_of(double x)
+{
+    if (!(x == x)) return 0;
+    return x >= 0x1p63 ? INT64_MAX : x < -0x1p63 ? INT64_MIN : (int64_t)x;
+}
 static inline uint64_t zx_align_up(uint64_t n, uint64_t to)
 {
     return (n + to - 1) / to * to;

@@ -34,7 +34,8 @@ static zx_dtype dtype_of(const char *word)
 
 static void put(void *bytes, zx_dtype t, int64_t i, const char *text)
 {
-    const long long n = strtoll(text, NULL, 0);
+    const long long n =
+        text[0] == '-' ? strtoll(text, NULL, 0) : (long long)strtoull(text, NULL, 0);
     const double x = strtod(text, NULL);
     const uint32_t size = zx_dtype_bytes(t);
     const float f = (float)x;

@@ -37,6 +37,7 @@ static const struct op_row {
     {"reshape to 2^62 and some",
      "s:i64[2]=0x4000000000000000,4; h=Reshape(logits,s)",
      {"node 'h'"}},
+    {"a size of 2^64 - 1", "s:u64[2]=0xffffffffffffffff,3; h=Expand(logits,s)", {"node 'h'"}},
     {"a size from data", "s=Cast(labels){to=7}; h=Reshape(logits,s)", {"node 'h'"}},
     {"expand to 2^62", "s:i64[2]=0x4000000000000000,3; h=Expand(logits,s)", {"node 'h'"}},
     {"expand to a negative size", "s:i64[2]=-4,3; h=Expand(logits,s)", {"node 'h'"}},
