@@ -86,9 +86,37 @@ static uint32_t at_axis(zx_imp *c, uint32_t a, uint32_t b)
     return zx_reshape_to(c, b, ra - axis, dim);
 }
 
+// True if the constant v holds nothing but x, and adding it to (or multiplying it with) `other`
+// changes neither a value nor the shape: masks that mask nothing are such.
+static bool is_neutral(zx_imp *c, uint32_t v, double x, uint32_t other)
+{
+    if (!zx_ok(c) || !zx_is_const(c, v) || zx_is_const(c, other) || zx_t(c, v) != zx_t(c, other) ||
+        zx_t(c, v) != ZX_F32)
+        return false;
+    const zx_shape *s = zx_s(c, v), *o = zx_s(c, other);
+    if (s->rank > o->rank) return false;
+    for (uint32_t i = 1; i <= s->rank; i++)
+        if (s->dim[s->rank - i] != 1 && s->dim[s->rank - i] != o->dim[o->rank - i]) return false;
+    const int64_t n = zx_shape_count(s);
+    for (int64_t i = 0; i < n; i++)
+        if (zx_const_at(c, v, i) != x) return false;
+    return true;
+}
+
 void zx_lower_binary(zx_imp *c)
 {
     const uint32_t a = zx_in(c, 0), b = at_axis(c, a, zx_in(c, 1));
+    const zx_op_id op = c->node->row->op;
+    const bool sum = op == ZX_OP_ADD || op == ZX_OP_SUB,
+               product = op == ZX_OP_MUL || op == ZX_OP_DIV;
+    if ((sum || product) && is_neutral(c, b, product, a)) {
+        zx_out(c, 0, a);
+        return;
+    }
+    if ((op == ZX_OP_ADD || op == ZX_OP_MUL) && is_neutral(c, a, product, b)) {
+        zx_out(c, 0, b);
+        return;
+    }
     zx_out(c, 0, zx_e2(c, c->node->row->op, ZX_NO_ATTRS, a, b));
 }
 
