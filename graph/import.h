@@ -33,30 +33,32 @@ typedef struct zx_bind { // the size of a symbolic dimension, or the shape that 
 
 typedef struct zx_input_shape { // for one graph input, as far as its data says
     const char *name;
-    uint32_t rank;             // of one sample, without axis 0
-    int64_t dim[ZX_MAX_RANK];  // dims 1.. of the input; -1: the data doesn't say
+    uint32_t rank;            // of one sample, without axis 0
+    int64_t dim[ZX_MAX_RANK]; // dims 1.. of the input; -1: the data doesn't say
 } zx_input_shape;
 
 typedef enum zx_loss_kind { ZX_LOSS_GRAPH, ZX_LOSS_CROSS_ENTROPY, ZX_LOSS_MSE } zx_loss_kind;
 
 typedef struct zx_import_options {
     const zx_eval *eval;
-    int64_t micro_batch; // what the first dim of the inputs is bound to where it is symbolic; 0: not given, use 1
+    int64_t micro_batch; // what the first dim of the inputs is bound to where it is symbolic; 0:
+                         // not given, use 1
     uint32_t n_dims, n_shapes;
-    const zx_bind *dims;            // --dim seq=1024
-    const zx_input_shape *shapes;   // from the data
+    const zx_bind *dims;          // --dim seq=1024
+    const zx_input_shape *shapes; // from the data
     uint32_t n_parameters, n_buffers;
-    const char *const *parameters;  // zerox.parameters, zerox.buffers: name patterns that override
+    const char *const *parameters; // zerox.parameters, zerox.buffers: name patterns that override
     const char *const *buffers;
-    bool keep_ties;                 // don't split merged equal weights
-    bool batch_norm_as_exported;    // zerox.batch_norm: "as_exported"
-    zx_loss_kind loss;              // GRAPH: the graph's scalar output
-    const char *loss_prediction, *loss_label; // names, for the other kinds; the label may be a new input
-    int64_t loss_ignore_index;      // cross_entropy; -100 by default
+    bool keep_ties;              // don't split merged equal weights
+    bool batch_norm_as_exported; // zerox.batch_norm: "as_exported"
+    zx_loss_kind loss;           // GRAPH: the graph's scalar output
+    const char *loss_prediction,
+        *loss_label;           // names, for the other kinds; the label may be a new input
+    int64_t loss_ignore_index; // cross_entropy; -100 by default
     double loss_smoothing;
-    bool forward_only;              // `zerox check`: a graph without a loss is fine
-    uint64_t seed;                  // for parameters that RandomNormal and its like make
-    uint64_t fold_bytes;            // live bytes of folded constants at most; 0: 8 GiB
+    bool forward_only;   // `zerox check`: a graph without a loss is fine
+    uint64_t seed;       // for parameters that RandomNormal and its like make
+    uint64_t fold_bytes; // live bytes of folded constants at most; 0: 8 GiB
 } zx_import_options;
 
 typedef struct zx_notes { // what a user should know, one sentence each: warnings and traps
@@ -77,8 +79,8 @@ typedef struct zx_input_decl {
 zx_status zx_import_inputs(const struct zx_onnx_file *file, zx_arena *mem, uint32_t *n,
                            zx_input_decl **out, zx_err *err);
 
-zx_status zx_import(const struct zx_onnx_file *file, const zx_import_options *options, zx_arena *mem,
-                    zx_graph *out, zx_notes *notes, zx_err *err);
+zx_status zx_import(const struct zx_onnx_file *file, const zx_import_options *options,
+                    zx_arena *mem, zx_graph *out, zx_notes *notes, zx_err *err);
 
 // True if the graph shifts its labels itself (the labels input reaches the loss through a Slice or
 // Pad along the sequence axis): then labels = tokens; otherwise labels are tokens moved on by one.

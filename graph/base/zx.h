@@ -46,7 +46,8 @@ static inline bool zx_add_u64(uint64_t a, uint64_t b, uint64_t *out)
 {
     return !__builtin_add_overflow(a, b, out);
 }
-// Towards 0; what an int64 can't hold becomes its nearest, NaN 0: the plain cast is undefined there.
+// Towards 0; what an int64 can't hold becomes its nearest, NaN 0: the plain cast is undefined
+// there.
 static inline int64_t zx_int_of(double x)
 {
     if (!(x == x)) return 0;

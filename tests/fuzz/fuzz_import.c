@@ -11,7 +11,7 @@
 #include "tests/fuzz/onnx_mutate.h"
 
 #define MOST_BYTES (UINT64_C(32) << 20) // of a value of the graph, and of folded constants
-#define MOST_FLOPS 1e9                 // of a step
+#define MOST_FLOPS 1e9                  // of a step
 #define MOST_NODES 20000
 
 // How far the bytes got, for the test: it must get somewhere.
