@@ -290,6 +290,7 @@ int zx_cmd_train(const zx_options *o, zx_err *err)
             ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks));
     const zx_status st = zx_launch_who((uint32_t)ranks, &who, err);
     if (st != ZX_OK) return zx_status_exit(st);
+    signal(SIGPIPE, SIG_IGN); // a run outlives who was looking at it; its files say so themselves
     if (who.note[0] != '\0' && who.rank == 0) zx_cmd_say("note: %s", who.note);
     train_call call = {o, &who};
     return zx_launch_run(&who, train_rank, &call, err);

@@ -1,7 +1,11 @@
 // main.c - the program: finds the command and prints what it failed at; the only place that exits.
 // SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "runtime/cmd.h"
@@ -37,19 +41,33 @@ static void wait_asleep(char **argv)
     execv("/proc/self/exe", argv); // where that fails: as if nothing had been set
 }
 
+// A file that is opened where standard output or error is closed would get what is printed. Writing
+// to a closed standard output stays an error, errors nobody wants to see aren't.
+static void open_standard(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY) < 0) return;
+}
+
+static int flush_output(zx_err *err)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return 0;
+    return zx_status_exit(
+        ZX_FAIL(err, ZX_E_IO, "cannot write to standard output: %s", strerror(errno)));
+}
+
 int main(int argc, char **argv)
 {
     zx_arena mem = {0};
     zx_options o;
     zx_err err = {0};
+    open_standard();
     const zx_status st = zx_options_parse(argc, argv, &mem, &o, &err);
     if (st == ZX_OK && o.command == ZX_CMD_TRAIN && !o.help && !o.version) wait_asleep(argv);
+    prctl(PR_SET_NAME, "zerox"); // not "exe", which it was started as
     int code = st == ZX_OK ? run(&o, &err) : zx_status_exit(st);
+    if (code == 0) code = flush_output(&err);
     if (err.n_causes > 0) zx_cmd_fail(&err);
-    if (fflush(stdout) != 0 && code == 0) {
-        perror("zerox: cannot write to standard output");
-        code = 1;
-    }
     zx_arena_free(&mem);
     return code;
 }
