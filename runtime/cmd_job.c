@@ -10,6 +10,8 @@
 #include "graph/autodiff.h"
 #include "runtime/eval.h"
 
+#define MOST_THREADS 1024 // of a rank
+
 void zx_cmd_say(const char *fmt, ...)
 {
     va_list ap;
@@ -150,12 +152,17 @@ static zx_status read_config(zx_job *job, zx_err *err)
                            &job->budget, err);
 }
 
-static void choose_threads(zx_job *job)
+static zx_status choose_threads(zx_job *job, zx_err *err)
 {
     const uint32_t cores = zx_memory_cores() / job->ranks;
-    job->threads = (uint32_t)zx_given_number(job->o, ZX_OPT_THREADS, cores > 0 ? cores : 1);
+    const uint64_t threads = zx_given_number(job->o, ZX_OPT_THREADS, cores > 0 ? cores : 1);
     if (getenv("OMP_NUM_THREADS") != NULL)
         zx_note(&job->notes, &job->mem, "OMP_NUM_THREADS is ignored; --threads says how many");
+    if (threads > MOST_THREADS)
+        return ZX_FAIL(err, ZX_E_USAGE, "--threads %llu is too many, %d are the most",
+                       (unsigned long long)threads, MOST_THREADS);
+    job->threads = (uint32_t)threads;
+    return ZX_OK;
 }
 
 zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool optional, zx_err *err)
@@ -163,9 +170,7 @@ zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool opt
     *job = (zx_job){.o = o, .model = o->operand, .ranks = ranks};
     zx_import_options io = {0};
     ZX_TRY(read_config(job, err));
-    choose_threads(job);
-    if (job->threads > 1024)
-        return ZX_FAIL(err, ZX_E_USAGE, "--threads %u is too many", job->threads);
+    ZX_TRY(choose_threads(job, err));
     ZX_TRY(zx_onnx_open(&job->file, job->model, &job->mem, err));
     ZX_TRY(zx_import_inputs(&job->file, &job->mem, &job->n_inputs, &job->inputs, err));
     ZX_TRY(bind_dims(job, &io, err));

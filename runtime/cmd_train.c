@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "runtime/launch.h"
@@ -176,9 +177,32 @@ static zx_status write_files(zx_train *t, zx_err *err)
     return st;
 }
 
+// Not even --force may write into what the run reads, or one file for two things.
+static zx_status check_targets(const zx_train *t, zx_err *err)
+{
+    static const zx_option_id targets[] = {ZX_OPT_LOG, ZX_OPT_DUMP_GRADS};
+    const zx_options *o = t->job.o;
+    struct stat model, file;
+    const char *log = zx_given_text(o, ZX_OPT_LOG), *grads = zx_given_text(o, ZX_OPT_DUMP_GRADS);
+    for (size_t i = 0; i < ZX_COUNT(targets); i++) {
+        const char *path = zx_given_text(o, targets[i]);
+        if (path == NULL || stat(path, &file) != 0 || !S_ISREG(file.st_mode)) continue;
+        const bool is_model = stat(t->job.model, &model) == 0 && model.st_dev == file.st_dev &&
+                              model.st_ino == file.st_ino;
+        if (!is_model && !zx_data_reads(t->job.data, &file)) continue;
+        zx_err_hint(err, "another name");
+        return ZX_FAIL(err, ZX_E_USAGE, "%s is what the run reads: it can't be written to", path);
+    }
+    const bool special = log != NULL && stat(log, &file) == 0 && !S_ISREG(file.st_mode);
+    if (log == NULL || grads == NULL || special || strcmp(log, grads) != 0) return ZX_OK;
+    zx_err_hint(err, "two names");
+    return ZX_FAIL(err, ZX_E_USAGE, "--log and --dump-grads name one file, %s", log);
+}
+
 static zx_status make_files(zx_train *t, zx_err *err)
 {
     if (zx_world_rank(t->world) != 0) return ZX_OK;
+    ZX_TRY(check_targets(t, err));
     ZX_TRY(zx_rundir_make(t->job.o, t->job.model, time(NULL), &t->job.mem, &t->files, err));
     ZX_TRY(write_files(t, err));
     if (t->files.dir != NULL) zx_cmd_say("run: %s", t->files.dir);
@@ -290,7 +314,9 @@ int zx_cmd_train(const zx_options *o, zx_err *err)
             ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks));
     const zx_status st = zx_launch_who((uint32_t)ranks, &who, err);
     if (st != ZX_OK) return zx_status_exit(st);
-    signal(SIGPIPE, SIG_IGN); // a run outlives who was looking at it; its files say so themselves
+    // A run outlives who was looking at it; a file that can't grow is an error with a sentence.
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     if (who.note[0] != '\0' && who.rank == 0) zx_cmd_say("note: %s", who.note);
     train_call call = {o, &who};
     return zx_launch_run(&who, train_rank, &call, err);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/data_priv.h"
@@ -311,4 +312,16 @@ uint32_t zx_data_shapes(const zx_data *d, const zx_input_shape **out)
 {
     *out = d->shapes;
     return d->n_shapes;
+}
+
+bool zx_data_reads(const zx_data *d, const struct stat *file)
+{
+    for (uint32_t i = 0; i < d->n; i++) {
+        struct stat own;
+        const zx_data_source *s = &d->inputs[i].source;
+        if (s->path != NULL && stat(s->path, &own) == 0 && own.st_dev == file->st_dev &&
+            own.st_ino == file->st_ino)
+            return true;
+    }
+    return false;
 }

@@ -39,6 +39,10 @@ uint32_t zx_data_shapes(const zx_data *d, const zx_input_shape **out);
 zx_status zx_data_bind(zx_data *d, const zx_graph *forward, int64_t micro, uint32_t per_step,
                        zx_notes *notes, zx_err *err);
 
+// Whether this file (of stat) is one that the data come from: nothing may write into it.
+struct stat;
+bool zx_data_reads(const zx_data *d, const struct stat *file);
+
 // After zx_data_bind.
 uint64_t zx_data_samples(const zx_data *d); // 0: every input is generated, there is no end
 uint64_t zx_data_epoch(const zx_data *d);   // steps of an epoch; 0: there is no end
