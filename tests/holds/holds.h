@@ -13,6 +13,18 @@
 #include "proto/safetensors.h"
 #include "tests/test.h"
 
+// Under a sanitizer neither pages nor seconds say anything about the program.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HOLDS_SANITIZED true
+#elif defined(__clang__)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define HOLDS_SANITIZED true
+#endif
+#endif
+#ifndef HOLDS_SANITIZED
+#define HOLDS_SANITIZED false
+#endif
+
 // ---- runs --------------------------------------------------------------------------------------
 
 // A group's setup and teardown: a temporary folder, entered and removed.
