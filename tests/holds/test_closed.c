@@ -269,7 +269,7 @@ static void by_hand(void **state)
     holds_row log[HOLDS_ROWS];
     assert_int_equal(holds_log(name, log), STEPS);
     const int each = r->ranks * r->accumulate;
-    params y, g, m = {{0}}, v = {{0}};
+    params y, g, m = {.w = {0}}, v = {.w = {0}};
     first_params(&y);
     for (int s = 0; s < STEPS; s++) {
         double loss = 0;
