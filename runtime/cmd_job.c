@@ -12,13 +12,18 @@
 
 #define MOST_THREADS 1024 // of a rank
 
+// In one piece: ranks and their launcher write to the same place, and may die at any time.
 void zx_cmd_say(const char *fmt, ...)
 {
+    char *text = NULL;
     va_list ap;
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    const int n = vasprintf(&text, fmt, ap);
     va_end(ap);
-    fputc('\n', stderr);
+    if (n < 0) return;
+    text[n] = '\n';
+    fwrite(text, 1, (size_t)n + 1, stderr);
+    free(text);
 }
 
 void zx_cmd_put(const zx_text *out)

@@ -68,6 +68,27 @@ static zx_status count_steps(zx_train *t, zx_err *err)
     return ZX_OK;
 }
 
+// Another launcher may have started the ranks with different words: what the plan doesn't tell
+// apart would train them apart, or leave one waiting for a step that another doesn't take.
+static zx_status check_same(const zx_train *t, zx_err *err)
+{
+    const zx_options *o = t->job.o;
+    zx_text text = {0};
+    uint64_t hash = zx_graph_hash(&t->job.train);
+    zx_config_write(&t->job.config, "", &text);
+    zx_data_json(t->job.data, &text);
+    zx_text_put(&text, " %llu steps%s%s%s", (unsigned long long)t->steps,
+                zx_given(o, ZX_OPT_SHUFFLE) ? " shuffled" : "",
+                zx_given(o, ZX_OPT_NO_SAVE) ? " unsaved" : "",
+                zx_given(o, ZX_OPT_DUMP_GRADS) ? " dumped" : "");
+    for (size_t i = 0; i < text.n; i++)
+        hash = (hash ^ (unsigned char)text.at[i]) * UINT64_C(1099511628211);
+    zx_text_free(&text);
+    const zx_status st = zx_world_same(t->world, "the model or the command line", hash, err);
+    if (st != ZX_OK) zx_err_hint(err, "start all ranks with the same words");
+    return st;
+}
+
 static zx_status plan_on_rank0(zx_train *t, zx_text *packed, zx_err *err)
 {
     if (zx_world_rank(t->world) != 0) return ZX_OK;
@@ -238,6 +259,7 @@ static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
     zx_status st = zx_job_import(&t->job, false, err);
     if (st == ZX_OK) st = count_steps(t, err);
     ZX_TRY(zx_world_agree(w, st, err));
+    ZX_TRY(check_same(t, err));
     if (first) say_model(t);
     ZX_TRY(share_plan(t, err));
     if (first) say_plan(t);
