@@ -1,0 +1,468 @@
+// test_ranks.c - ranks that die, never come, or are started by somebody who got it wrong; signals;
+// readers that don't read. The others end within seconds, one sentence says why, and nothing stays.
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/bad/bad.h"
+#include "tests/bad/models.h"
+
+#define M "train $IN/m.onnx --data x=synthetic --data labels=zeros --threads 1 "
+#define FOREVER M "--steps 1000000000 --out o "
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// The ranks of a launcher, in their order: it starts them one after the other. 0 so far.
+static uint32_t ranks_of(pid_t launcher, pid_t pid[8])
+{
+    char path[64];
+    uint32_t n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
+    FILE *f = fopen(path, "r");
+    if (f == NULL) return 0;
+    for (int p; n < 8 && fscanf(f, "%d", &p) == 1;) pid[n++] = p;
+    fclose(f);
+    return n;
+}
+
+// Every row of the log is a whole one.
+static void whole_rows(const char *path)
+{
+    char *log = bad_read(path, NULL);
+    if (log == NULL) return;
+    for (char *row = log, *end; *row != '\0'; row = end + 1) {
+        end = strchr(row, '\n');
+        assert_non_null(end);
+        assert_true(strncmp(row, "{\"step\": ", 9) == 0 && end[-1] == '}');
+    }
+    free(log);
+}
+
+// ---- death --------------------------------------------------------------------------------------
+
+static void a_rank_is_killed(void **state)
+{
+    (void)state;
+    for (uint32_t r = 0; r < 3; r++) {
+        bad_result result;
+        pid_t rank[8];
+        char says[64];
+        const pid_t pid = bad_start(FOREVER "--ranks 3");
+        bad_wait_lines("o/log.jsonl", 3);
+        assert_int_equal(ranks_of(pid, rank), 3);
+        kill(rank[r], SIGKILL);
+        const double from = now();
+        bad_end(pid, BAD_SECONDS, &result);
+        snprintf(says, sizeof says, "zerox: rank %u was killed by signal 9 (Killed)\n", r);
+        bad_expect(&result, 6, says);
+        assert_true(now() - from < 6);
+        assert_int_equal(bad_causes(&result), 1);
+        bad_format(&result);
+        bad_nothing_left(false);
+        whole_rows("o/log.jsonl");
+        assert_int_not_equal(access("o/model.safetensors", F_OK), 0);
+        bad_clear();
+    }
+}
+
+// While ranks meet, read, plan and open: whenever one dies, the others don't wait for it.
+static void a_rank_is_killed_at_any_time(void **state)
+{
+    (void)state;
+    uint32_t killed = 0;
+    for (uint32_t i = 0; i < 24; i++) {
+        bad_result result;
+        pid_t rank[8];
+        const pid_t pid = bad_start(FOREVER "--ranks 3");
+        while (ranks_of(pid, rank) <= i % 3) usleep(100);
+        usleep(i * i * 60);
+        kill(rank[i % 3], SIGKILL);
+        const double from = now();
+        bad_end(pid, BAD_SECONDS, &result);
+        bad_expect(&result, 6, "was killed by signal 9 (Killed)\n");
+        assert_true(now() - from < 6);
+        bad_format(&result);
+        bad_nothing_left(false);
+        bad_clear();
+        killed++;
+    }
+    assert_int_equal(killed, 24);
+}
+
+static void the_launcher_is_killed(void **state)
+{
+    (void)state;
+    bad_result result;
+    const pid_t pid = bad_start(FOREVER "--ranks 3");
+    bad_wait_lines("o/log.jsonl", 3);
+    kill(pid, SIGKILL);
+    bad_end(pid, BAD_SECONDS, &result);
+    assert_int_equal(result.code, 1000 + SIGKILL);
+    bad_nothing_left(false);
+    whole_rows("o/log.jsonl");
+    bad_clear();
+}
+
+// A stopped rank holds the others up, but not their end.
+static void a_rank_sleeps(void **state)
+{
+    (void)state;
+    bad_result result;
+    pid_t rank[8];
+    const pid_t pid = bad_start(FOREVER "--ranks 3");
+    bad_wait_lines("o/log.jsonl", 3);
+    assert_int_equal(ranks_of(pid, rank), 3);
+    kill(rank[1], SIGSTOP);
+    usleep(300000);
+    kill(pid, SIGTERM);
+    usleep(300000);
+    kill(pid, SIGTERM);
+    const double from = now();
+    bad_end(pid, BAD_SECONDS, &result);
+    assert_true(now() - from < 1);
+    assert_int_equal(result.code, 128 + SIGTERM);
+    bad_nothing_left(false);
+    bad_clear();
+}
+
+// ---- signals ------------------------------------------------------------------------------------
+
+static const struct signal_row {
+    const char *name, *ranks;
+    int signal;
+    int to; // the launcher: -1; else the rank
+} signals[] = {
+    {"SIGINT, 1 rank", "1", SIGINT, -1},    {"SIGTERM, 1 rank", "1", SIGTERM, -1},
+    {"SIGHUP, 1 rank", "1", SIGHUP, -1},    {"SIGINT, 3 ranks", "3", SIGINT, -1},
+    {"SIGTERM, 3 ranks", "3", SIGTERM, -1}, {"SIGTERM to rank 0", "3", SIGTERM, 0},
+    {"SIGTERM to rank 2", "3", SIGTERM, 2},
+};
+
+static void first_signal_saves(void **state)
+{
+    const struct signal_row *row = *state;
+    bad_result result;
+    char args[256];
+    pid_t rank[8];
+    snprintf(args, sizeof args, FOREVER "--ranks %s", row->ranks);
+    const pid_t pid = bad_start(args);
+    bad_wait_lines("o/log.jsonl", 3);
+    if (row->to >= 0) assert_int_equal(ranks_of(pid, rank), 3);
+    kill(row->to < 0 ? pid : rank[row->to], row->signal);
+    bad_end(pid, BAD_SECONDS, &result);
+    bad_expect(&result, 128 + row->signal, "saved: o/model.safetensors");
+    assert_int_equal(access("o/model.safetensors", F_OK), 0);
+    bad_nothing_left(false);
+    whole_rows("o/log.jsonl");
+    bad_clear();
+}
+
+// A step of half a minute: the first signal waits for its end, the second doesn't.
+static void second_signal_ends(void **state)
+{
+    (void)state;
+    static const char *const args[] = {FOREVER "--ranks 3 --wire-delay 10s",
+                                       FOREVER "--ranks 2 --wire-delay 10s"};
+    for (size_t i = 0; i < ZX_COUNT(args); i++) {
+        bad_result result;
+        const pid_t pid = bad_start(args[i]);
+        bad_wait_lines("o/plan.txt", 1);
+        usleep(300000);
+        kill(pid, SIGINT);
+        usleep(300000);
+        assert_int_equal(kill(pid, 0), 0);
+        kill(pid, SIGTERM);
+        const double from = now();
+        bad_end(pid, BAD_SECONDS, &result);
+        assert_true(now() - from < 1);
+        bad_expect(&result, 128 + SIGINT, NULL);
+        bad_nothing_left(false);
+        bad_clear();
+    }
+}
+
+static void before_there_is_anything_to_save(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 16; i++) {
+        bad_result result;
+        const pid_t pid = bad_start(i % 2 ? FOREVER "--ranks 3" : FOREVER);
+        usleep(i * i * 60);
+        kill(pid, SIGTERM);
+        bad_end(pid, 10, &result);
+        // Before the program has said what it does with signals they do what they always do.
+        if (result.code != 1000 + SIGTERM) bad_expect(&result, 128 + SIGTERM, NULL);
+        bad_nothing_left(false);
+        bad_clear();
+    }
+}
+
+// ---- nobody reads -------------------------------------------------------------------------------
+
+// What a run prints stops in a pipe that is full; it can still be ended.
+static void nobody_reads(void **state)
+{
+    (void)state;
+    static const char *const ranks[] = {"1", "3"};
+    for (size_t i = 0; i < ZX_COUNT(ranks); i++) {
+        int ends[2], status = 0;
+        char model[128];
+        snprintf(model, sizeof model, "%s", bad_path("m.onnx"));
+        assert_int_equal(pipe(ends), 0);
+        const pid_t pid = fork();
+        if (pid == 0) {
+            dup2(ends[1], 2);
+            close(ends[0]);
+            close(ends[1]);
+            execl(ZX_PROGRAM, ZX_PROGRAM, "train", model, "--data", "x=synthetic", "--data",
+                  "labels=zeros", "--steps", "1000000000", "--out", "o", "--ranks", ranks[i],
+                  (char *)NULL);
+            _exit(127);
+        }
+        close(ends[1]);
+        bad_wait_lines("o/log.jsonl", 100);
+        usleep(500000); // 64 KiB of lines
+        kill(pid, SIGTERM);
+        usleep(300000);
+        kill(pid, SIGTERM);
+        for (const double until = now() + 3; waitpid(pid, &status, WNOHANG) == 0; usleep(1000))
+            if (now() > until) {
+                kill(pid, SIGKILL);
+                fail_msg("it can't be ended");
+            }
+        assert_int_equal(WIFEXITED(status) ? WEXITSTATUS(status) : 1000, 128 + SIGTERM);
+        close(ends[0]);
+        bad_nothing_left(false);
+        bad_clear();
+    }
+}
+
+// ---- started by another launcher ----------------------------------------------------------------
+
+typedef struct started { // one process of such a launcher
+    const char *env[8];
+    const char *args;
+} started;
+
+static const struct env_row {
+    const char *name;
+    started p[3];
+    int code;         // of the first one
+    const char *says; // said by one of them
+    int causes;       // over all of them; -1: any number
+} envs[] = {
+#define E(rank, size)                                                                              \
+    {                                                                                              \
+        "RANK=" rank, "LOCAL_RANK=" rank, "WORLD_SIZE=" size, "MASTER_ADDR=here",                  \
+            "MASTER_PORT=29500"                                                                    \
+    }
+#define T M "--steps 2 --out o"
+    {"two ranks that fit", {{E("0", "2"), T}, {E("1", "2"), T}}, 0, "done: 2 steps", 0},
+    {"--ranks that agree",
+     {{E("0", "2"), T " --ranks 2"}, {E("1", "2"), T " --ranks 2"}},
+     0,
+     "done: 2 steps",
+     0},
+    {"--ranks that don't", {{E("0", "2"), T " --ranks 3"}}, 2, "--ranks 3", 1},
+    {"only some variables",
+     {{{"RANK=0", "WORLD_SIZE=2"}, T}},
+     0,
+     "RANK, WORLD_SIZE in the environment ignored",
+     0},
+    {"a rank beyond the world", {{E("2", "2"), T}}, 2, "RANK is 2 and WORLD_SIZE 2", 1},
+    {"a rank of -1", {{E("-1", "2"), T}}, 2, "RANK", 1},
+    {"a rank that is no number", {{E("one", "2"), T}}, 2, "RANK is 'one'", 1},
+    {"a world of 0", {{E("0", "0"), T}}, 2, "WORLD_SIZE", 1},
+    {"a world of a million", {{E("0", "1000000"), T}}, 2, "WORLD_SIZE is '1000000'", 1},
+    {"a port that is none",
+     {{{"RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=here", "MASTER_PORT=99999"}, T}},
+     2,
+     "MASTER_PORT",
+     1},
+    {"a hostile address",
+     {{{"RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=\n\x1b[2J", "MASTER_PORT=1"}, T}},
+     0,
+     "done: 2 steps",
+     0},
+    {"two hosts",
+     {{{"RANK=2", "LOCAL_RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=here", "MASTER_PORT=29500"}, T}},
+     3,
+     "several hosts",
+     1},
+    {"other models",
+     {{E("0", "2"), T},
+      {E("1", "2"),
+       "train $IN/wide.onnx --data x=synthetic --data labels=zeros --threads 1 --steps 2 --out o"}},
+     6,
+     "the model or the command line differs between ranks",
+     1},
+    {"other steps",
+     {{E("0", "2"), T}, {E("1", "2"), M "--steps 3 --out o"}},
+     6,
+     "the model or the command line differs between ranks",
+     1},
+    {"other stages",
+     {{E("0", "2"), T}, {E("1", "2"), T " --stage 1"}},
+     6,
+     "the model or the command line differs between ranks",
+     1},
+    {"other seeds",
+     {{E("0", "2"), T}, {E("1", "2"), T " --seed 7"}},
+     6,
+     "the model or the command line differs between ranks",
+     1},
+    {"worlds of two sizes", {{E("0", "2"), T}, {E("1", "3"), T}}, 6, NULL, -1},
+    {"one without a model",
+     {{E("0", "2"), T}, {E("1", "2"), "train gone.onnx --steps 2 --out o"}},
+     1,
+     "gone.onnx",
+     1},
+#undef T
+#undef E
+};
+
+static pid_t start_env(const started *p, int out)
+{
+    static char words[4096];
+    char *argv[BAD_ARGS] = {(char *)(uintptr_t)ZX_PROGRAM};
+    size_t n = 1, at = 0;
+    for (const char *c = p->args; *c != '\0';) {
+        argv[n++] = words + at;
+        for (; *c != '\0' && *c != ' '; c++) {
+            if (strncmp(c, "$IN", 3) == 0) {
+                at += (size_t)snprintf(words + at, sizeof words - at, "%s", bad_in);
+                c += 2;
+            } else {
+                words[at++] = *c;
+            }
+        }
+        words[at++] = '\0';
+        while (*c == ' ') c++;
+    }
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    for (size_t i = 0; i < ZX_COUNT(p->env) && p->env[i] != NULL; i++)
+        putenv((char *)(uintptr_t)p->env[i]);
+    dup2(out, 1);
+    dup2(out, 2);
+    execv(ZX_PROGRAM, argv);
+    _exit(127);
+}
+
+static void environment(void **state)
+{
+    const struct env_row *row = *state;
+    pid_t pid[3] = {0};
+    int code[3] = {0};
+    bad_clear();
+    const int out = open("said", O_WRONLY | O_CREAT | O_APPEND, 0666);
+    for (size_t i = 0; i < 3 && row->p[i].args != NULL; i++) pid[i] = start_env(&row->p[i], out);
+    close(out);
+    const double until = now() + 20;
+    for (size_t i = 0; i < 3 && pid[i] != 0; i++) {
+        int status = 0;
+        while (waitpid(pid[i], &status, WNOHANG) == 0) {
+            if (now() > until) {
+                for (size_t k = i; k < 3 && pid[k] != 0; k++) kill(pid[k], SIGKILL);
+                char *said = bad_read("said", NULL);
+                fail_msg("it hangs; so far: %s", said);
+            }
+            usleep(1000);
+        }
+        code[i] = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+    }
+    char *said = bad_read("said", NULL);
+    if (row->says != NULL && strstr(said, row->says) == NULL)
+        fail_msg("no '%s' in: %s", row->says, said);
+    if (code[0] != row->code) fail_msg("exit code %d, not %d: %s", code[0], row->code, said);
+    for (size_t i = 1; i < 3 && pid[i] != 0; i++) // whoever fails, all do
+        if ((code[i] == 0) != (row->code == 0)) fail_msg("rank %zu: %d: %s", i, code[i], said);
+    const bad_result r = {.err = said};
+    if (row->causes >= 0) assert_int_equal(bad_causes(&r), row->causes);
+    if (row->code != 0) assert_true(bad_causes(&r) > 0);
+    free(said);
+    bad_nothing_left(false);
+    bad_clear();
+}
+
+// The other rank never comes: a first signal is enough, there is nothing to save.
+static void a_rank_never_comes(void **state)
+{
+    (void)state;
+    static const started one = {
+        {"RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=here", "MASTER_PORT=29501"},
+        M "--steps 2 --out o"};
+    const int out = open("said", O_WRONLY | O_CREAT | O_APPEND, 0666);
+    const pid_t pid = start_env(&one, out);
+    int status = 0;
+    close(out);
+    usleep(300000);
+    assert_int_equal(waitpid(pid, &status, WNOHANG), 0);
+    const int again = open("again", O_WRONLY | O_CREAT | O_APPEND, 0666);
+    const pid_t second = start_env(&one, again); // the same rank once more, by mistake
+    close(again);
+    assert_int_equal(waitpid(second, &status, 0), second);
+    assert_int_equal(WIFEXITED(status) ? WEXITSTATUS(status) : 1000, 6);
+    char *said = bad_read("again", NULL);
+    assert_non_null(strstr(said, "zerox: another run uses the same address and port"));
+    free(said);
+    assert_int_equal(waitpid(pid, &status, WNOHANG), 0);
+    kill(pid, SIGTERM);
+    const double from = now();
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(now() - from < 1);
+    assert_int_equal(WIFEXITED(status) ? WEXITSTATUS(status) : 1000, 128 + SIGTERM);
+    assert_int_not_equal(access("o", F_OK), 0);
+    bad_nothing_left(false);
+    bad_clear();
+}
+
+static int setup(void **state)
+{
+    if (bad_setup(state) != 0) return 1;
+    model_data();
+    model_write("m.onnx", "", NULL);
+    model_write("wide.onnx", "u:f32[3,7]=0.01; v:f32[7,3]=0.02; m=MatMul(logits,u); h=MatMul(m,v)",
+                NULL);
+    return 0;
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    bad_clear();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest others[] = {
+        cmocka_unit_test_setup(a_rank_is_killed, clear),
+        cmocka_unit_test_setup(a_rank_is_killed_at_any_time, clear),
+        cmocka_unit_test_setup(the_launcher_is_killed, clear),
+        cmocka_unit_test_setup(a_rank_sleeps, clear),
+        cmocka_unit_test_setup(second_signal_ends, clear),
+        cmocka_unit_test_setup(before_there_is_anything_to_save, clear),
+        cmocka_unit_test_setup(nobody_reads, clear),
+        cmocka_unit_test_setup(a_rank_never_comes, clear),
+    };
+    struct CMUnitTest tests[ZX_COUNT(signals) + ZX_COUNT(envs) + ZX_COUNT(others)];
+    size_t n = 0;
+    for (size_t i = 0; i < ZX_COUNT(signals); i++)
+        tests[n++] = zx_case(signals[i].name, first_signal_saves, &signals[i]);
+    for (size_t i = 0; i < ZX_COUNT(envs); i++)
+        tests[n++] = zx_case(envs[i].name, environment, &envs[i]);
+    memcpy(tests + n, others, sizeof others);
+    return cmocka_run_group_tests(tests, setup, bad_teardown);
+}
