@@ -80,7 +80,8 @@ static void check_node(zx_imp *c, const zx_inode *n)
     if (row == NULL) {
         const char *near = n->domain[0] ? NULL : zx_onnx_op_nearest(n->op);
         char hint[128] = "";
-        if (near && strcmp(near, n->op) != 0)
+        const bool alike = near && strlen(n->op) > 3 && (near[0] | 32) == (n->op[0] | 32);
+        if (alike && strcmp(near, n->op) != 0)
             snprintf(hint, sizeof hint, " (the nearest is %s)", near);
         zx_fail(c, ZX_E_UNSUPPORTED, "the operator %s%s%s isn't supported%s",
                 zx_text_safe(&c->tmp, n->domain), n->domain[0] ? "." : "",

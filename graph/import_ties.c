@@ -74,35 +74,69 @@ static bool known_name(const char *s) // not one that an exporter numbered
     return strchr(s, '.') != NULL && strstr(s, "::") == NULL;
 }
 
-// Every place where tensor v is read, also under other names.
-static void collect(zx_imp *c, const zx_iregion *r, uint32_t v, const char *named, uint32_t depth,
-                    uses *out)
+// Who reads what: the places where tensor v is read are at[begin[v]] .. at[begin[v + 1]].
+typedef struct readers {
+    uint32_t *begin;
+    struct place {
+        zx_inode *n;
+        uint32_t slot;
+    } * at;
+} readers;
+
+// Counts (at NULL) or fills in the live reads of a region.
+static void read_region(const zx_iregion *r, uint32_t *next, struct place *at)
 {
     for (uint32_t i = 0; i < r->n_nodes; i++) {
         zx_inode *n = r->nodes[i];
         for (uint32_t k = 0; k < n->n_attrs; k++)
-            if (n->attrs[k].body) collect(c, n->attrs[k].body, v, named, depth, out);
-        for (uint32_t k = 0; k < n->n_in; k++) {
-            if (n->in[k] != v || !n->live || is_op(n, "Shape") || is_op(n, "CastLike")) continue;
-            if (is_op(n, "Identity") && n->out[0] != ZX_NONE && depth < 8) {
-                const char *name = c->vals[n->out[0]].name;
-                collect(c, c->main, n->out[0], known_name(name) ? name : named, depth + 1, out);
-                continue;
-            }
-            use u = {.n = n, .slot = k, .module = zx_inode_module(c, n)};
-            const char *leaf = leaf_of(n, k);
-            if (named) {
-                u.target = named;
-                const char *last = last_part(named);
-                u.module =
-                    last > named ? zx_arena_strn(&c->tmp, named, (size_t)(last - named) - 1) : "";
-            } else if (leaf && u.module[0]) {
-                const char *said = missing_in(c, u.module, leaf);
-                u.target = said ? said : zx_arena_printf(&c->tmp, "%s.%s", u.module, leaf);
-            }
-            ZX_GROW(&c->tmp, out->at, out->n, out->cap);
-            out->at[out->n++] = u;
+            if (n->attrs[k].body) read_region(n->attrs[k].body, next, at);
+        for (uint32_t k = 0; k < n->n_in && n->live; k++) {
+            if (n->in[k] == ZX_NONE || is_op(n, "Shape") || is_op(n, "CastLike")) continue;
+            if (at) at[next[n->in[k]]] = (struct place){n, k};
+            next[n->in[k]]++;
         }
+    }
+}
+
+static readers find_readers(zx_imp *c)
+{
+    readers r = {.begin = ZX_NEW(&c->tmp, uint32_t, (size_t)c->n_vals + 2)};
+    uint32_t *next = ZX_NEW(&c->tmp, uint32_t, (size_t)c->n_vals + 1);
+    read_region(c->main, next, NULL);
+    for (uint32_t v = 0; v < c->n_vals; v++) {
+        r.begin[v + 1] = r.begin[v] + next[v];
+        next[v] = r.begin[v];
+    }
+    r.at = ZX_NEW(&c->tmp, struct place, (size_t)r.begin[c->n_vals] + 1);
+    read_region(c->main, next, r.at);
+    return r;
+}
+
+// Every place where tensor v is read, also under other names.
+static void collect(zx_imp *c, const readers *r, uint32_t v, const char *named, uint32_t depth,
+                    uses *out)
+{
+    for (uint32_t i = r->begin[v]; i < r->begin[v + 1]; i++) {
+        zx_inode *n = r->at[i].n;
+        const uint32_t k = r->at[i].slot;
+        if (is_op(n, "Identity") && n->out[0] != ZX_NONE && depth < 8) {
+            const char *name = c->vals[n->out[0]].name;
+            collect(c, r, n->out[0], known_name(name) ? name : named, depth + 1, out);
+            continue;
+        }
+        use u = {.n = n, .slot = k, .module = zx_inode_module(c, n)};
+        const char *leaf = leaf_of(n, k);
+        if (named) {
+            u.target = named;
+            const char *last = last_part(named);
+            u.module =
+                last > named ? zx_arena_strn(&c->tmp, named, (size_t)(last - named) - 1) : "";
+        } else if (leaf && u.module[0]) {
+            const char *said = missing_in(c, u.module, leaf);
+            u.target = said ? said : zx_arena_printf(&c->tmp, "%s.%s", u.module, leaf);
+        }
+        ZX_GROW(&c->tmp, out->at, out->n, out->cap);
+        out->at[out->n++] = u;
     }
 }
 
@@ -301,9 +335,10 @@ static int by_order(const void *a, const void *b)
 void zx_import_ties(zx_imp *c)
 {
     const uint32_t n = c->n_params;
+    const readers r = find_readers(c);
     for (uint32_t i = 0; i < n; i++) {
         uses u = {0};
-        collect(c, c->main, c->params[i].ival, NULL, 0, &u);
+        collect(c, &r, c->params[i].ival, NULL, 0, &u);
         if (is_merged(c, &c->params[i], &u)) {
             if (!c->options->keep_ties) {
                 split(c, i, &u);
