@@ -107,7 +107,7 @@ static void turn_knobs(search *s, uint64_t budget)
     const uint64_t launch = good_launch(s->o);
     const double eager[] = {1.5, 4, 1e6};
     const double residency[] = {1, 0.5, 0};
-    const uint64_t bytes[] = {launch, 0, 8 * launch};
+    const uint64_t bytes[] = {launch, launch / 4, launch / 16, 0, 8 * launch};
     const bool overlap = !s->o->no_overlap;
     const uint32_t order = s->smallest.knobs.order;
     zx_knobs k = {.limit = most, .residency = 1, .order = order};
