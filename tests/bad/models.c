@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/bad/models.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,8 +60,11 @@ static void initializer(zx_onnx_out *o, const char *text)
     const int64_t n = zx_shape_count(&t.shape);
     void *bytes = zx_arena_alloc(o->mem, (size_t)zx_type_bytes(&t) + 8, 1, 16);
     const char *value = "0";
+    const bool wild = *text == '~';
     for (int64_t i = 0; i < n; i++) {
-        if (*text != '\0') value = part(o->mem, &text, ",");
+        if (wild)
+            value = zx_arena_printf(o->mem, "%.7f", 0.5 * sin((double)(i * i * 3 + i * 7 + 1)));
+        if (!wild && *text != '\0') value = part(o->mem, &text, ",");
         put(bytes, t.dtype, i, value);
     }
     zx_onnx_initializer(o, name, &t, bytes);

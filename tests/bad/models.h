@@ -2,7 +2,8 @@
 //
 //   "s:i64[2]=-1,3; h=Reshape(logits,s){allowzero=0}"
 //
-// Statements make initialisers (values are repeated to fill the shape) or nodes; a node is named
+// Statements make initialisers (the last value is repeated to fill the shape; `~` fills it with
+// numbers between -0.5 and 0.5 that look like none in particular) or nodes; a node is named
 // after its first output unless {name=...} says otherwise. Attributes: 3 is an integer, 1. a float,
 // [1 2] integers, anything else text. Around them: x [2,4] · w [4,3] + b -> logits before, and the
 // cross entropy of `h` (of logits where no statement makes h) with labels [2] -> loss after.

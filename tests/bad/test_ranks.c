@@ -80,13 +80,12 @@ static void a_rank_is_killed(void **state)
 static void a_rank_is_killed_at_any_time(void **state)
 {
     (void)state;
-    uint32_t killed = 0;
-    for (uint32_t i = 0; i < 24; i++) {
+    for (uint32_t i = 0; i < 9; i++) {
         bad_result result;
         pid_t rank[8];
         const pid_t pid = bad_start(FOREVER "--ranks 3");
         while (ranks_of(pid, rank) <= i % 3) usleep(100);
-        usleep(i * i * 60);
+        usleep(i * i * 400);
         kill(rank[i % 3], SIGKILL);
         const double from = now();
         bad_end(pid, BAD_SECONDS, &result);
@@ -95,9 +94,7 @@ static void a_rank_is_killed_at_any_time(void **state)
         bad_format(&result);
         bad_nothing_left(false);
         bad_clear();
-        killed++;
     }
-    assert_int_equal(killed, 24);
 }
 
 static void the_launcher_is_killed(void **state)
