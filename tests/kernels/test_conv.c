@@ -210,9 +210,10 @@ static void test_row(void **state)
             zx_err err = {0};
             one_call c = call_of(r, kind, 0), again = call_of(r, kind, 1);
             assert_zx_ok(one_call_run(&c, kernels[kind], threads, 1, &err), &err);
-#ifndef ZX_NAIVE
+#if !defined(ZX_NAIVE) && defined(__x86_64__)
             // Blocked layouts need scratch, own loops don't: the library did take it.
-            if (r->channels >= 16 && r->filters >= 16) assert_true(c.work_bytes > 0);
+            if (__builtin_cpu_supports("avx2") && r->channels >= 16 && r->filters >= 16)
+                assert_true(c.work_bytes > 0);
 #endif
             const int64_t n = zx_shape_count(&c.out[0].type.shape);
             double *sum = ZX_NEW(&c.mem, double, (size_t)n + 1),
