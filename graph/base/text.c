@@ -117,42 +117,67 @@ void zx_text_json(zx_text *t, const char *text)
     zx_text_bytes(t, "\"", 1);
 }
 
-// Levenshtein distance with letters compared regardless of case, capped at 64 characters.
+static bool same_letter(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+// Letters that are inserted, left out, changed or swapped with the next one, regardless of case;
+// SIZE_MAX for names of more than 64 characters.
 static size_t distance(const char *a, const char *b)
 {
     enum { MOST = 64 };
     const size_t n = strlen(a), m = strlen(b);
     if (n > MOST || m > MOST) return SIZE_MAX;
-    size_t row[MOST + 1];
-    for (size_t j = 0; j <= m; j++) row[j] = j;
+    size_t rows[3][MOST + 1]; // of i - 2, i - 1 and i, in turn
+    for (size_t j = 0; j <= m; j++) rows[0][j] = j;
     for (size_t i = 1; i <= n; i++) {
-        size_t diagonal = row[0];
+        size_t *row = rows[i % 3];
+        const size_t *above = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
         row[0] = i;
         for (size_t j = 1; j <= m; j++) {
-            const bool same = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
-            size_t best = diagonal + !same;
-            if (row[j] + 1 < best) best = row[j] + 1;
+            size_t best = above[j - 1] + !same_letter(a[i - 1], b[j - 1]);
+            if (above[j] + 1 < best) best = above[j] + 1;
             if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = row[j];
+            const bool swapped = i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) &&
+                                 same_letter(a[i - 2], b[j - 1]);
+            if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
             row[j] = best;
         }
     }
-    return row[m];
+    return rows[n % 3][m];
+}
+
+// How many letters the shorter one has where the longer one begins with it and is at most twice as
+// long: "output" and "out"; else 0.
+static size_t common_start(const char *a, const char *b)
+{
+    const size_t n = strlen(a), m = strlen(b), less = n < m ? n : m, more = n < m ? m : n;
+    for (size_t i = 0; i < less; i++)
+        if (!same_letter(a[i], b[i])) return 0;
+    return less >= 3 && more <= 2 * less ? less : 0;
 }
 
 const char *zx_text_nearest(const char *name, const char *const *names, size_t n)
 {
-    const char *best = NULL;
-    size_t least = SIZE_MAX;
+    const char *best = NULL, *longest = NULL;
+    size_t least = SIZE_MAX, start = 0;
+    const char *letters = name + strspn(name, "-"); // every option begins like every other
     for (size_t i = 0; i < n; i++) {
-        const size_t d = distance(name, names[i]);
+        const char *other = names[i] + strspn(names[i], "-");
+        const size_t d = distance(letters, other), s = common_start(letters, other);
         if (d < least) {
             least = d;
             best = names[i];
         }
+        if (s > start) {
+            start = s;
+            longest = names[i];
+        }
     }
-    const size_t allowed = strlen(name) / 3 + 1;
-    return least <= allowed ? best : NULL;
+    const size_t n_letters = strlen(letters);
+    const size_t allowed = n_letters / 3 > 1 ? n_letters / 3 : 1;
+    return least <= allowed && 2 * least <= n_letters ? best : longest;
 }
 
 bool zx_text_match(const char *glob, const char *name)

@@ -84,12 +84,24 @@ static const struct near_row {
     {"one letter wrong", "gradient_clipp1ng", "gradient_clipping"},
     {"letter case", "Stage", "stage"},
     {"one letter missing", "optimzer", "optimizer"},
+    {"two letters swapped", "stgae", "stage"},
+    {"a third of the letters", "staxe1", "stage"},
+    {"more than that", "stxxx3", NULL},
+    {"few letters in common", "LSTM", NULL},
+    {"one letter has none", "x", NULL},
+    {"half of two letters", "xs", "xy"},
+    {"the dashes of options don't count", "--lr", NULL},
+    {"nor do they hide a name", "--ouy", "--out"},
+    {"a name that begins so", "--output", "--out"},
+    {"but not one that goes on for long", "--output_folder", NULL},
+    {"nor one of two letters", "xyz1", NULL},
     {"nothing near", "warp_factor", NULL},
 };
 
 static void test_near(void **state)
 {
-    static const char *const names[] = {"gradient_clipping", "stage", "optimizer"};
+    static const char *const names[] = {
+        "gradient_clipping", "stage", "optimizer", "--log", "--out", "Sum", "xy"};
     const struct near_row *k = *state;
     const char *got = zx_text_nearest(k->in, names, ZX_COUNT(names));
     if (k->want == NULL)
