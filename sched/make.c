@@ -1,15 +1,16 @@
-// make.c - the planner's search: drafts are cheap to make and to time, so it makes some and keeps
-// the best that fits.
+// make.c - the planner's search: drafts are cheap to make and to time, so it makes many and picks.
 //
-// The least plan (every gather at its use, every reduce waited for at once) is always kept, so a
-// budget is either below it and refused, or met. Beyond it the knobs of pass.h are turned one after
-// the other, and the simulator chooses.
+// Which drafts are made doesn't depend on the budget: the least plan (every gather at its use,
+// every reduce waited for at once), what turning the knobs of pass.h finds within its bytes, and
+// what it finds within a ladder of limits up to none at all. The simulator times them, and the
+// budget only picks: so more memory is never predicted slower, and whoever states no budget chooses
+// among all plans that a budget would have given.
 // SPDX-License-Identifier: Apache-2.0
 #include "sched/pass.h"
 
 #include <inttypes.h>
 
-typedef struct found { // a draft that was tried
+typedef struct found { // a draft that was made
     zx_knobs knobs;
     uint64_t bytes;
     double seconds;
@@ -19,15 +20,20 @@ typedef struct search {
     const zx_graph *g;
     const zx_plan_options *o;
     zx_draft facts, draft;
-    zx_arena *scratch; // what one try needs
+    zx_arena *kept, *scratch; // what the search keeps, and what one try needs
     uint64_t held;
-    found best, smallest;
-    uint64_t floor; // smaller ones aren't looked at any more
+    found *all;
+    uint32_t n, cap;
+    uint32_t smallest; // of all: the fewest bytes, and of those the fastest
 } search;
 
-#define AS_GOOD 1.001 // times this near are the same; then the smaller plan is better
-#define ROOMY 1.05    // without a budget: how much slower than the best is well spent on memory
-#define BISECTIONS 7
+#define AS_GOOD 1.001   // turning: times this near are the same; then the smaller plan is better
+#define ROOMY 1.05      // without a budget: how much slower than the best is well spent on memory
+#define SAME (1 + 1e-9) // with one: equal but for rounding
+#define RUNGS 8
+#define RUNGS_LARGE 4
+#define LARGE 4000 // spans: a try takes time by their square
+#define BISECTIONS 6
 #define ENOUGH 8 // micro-batches in a try
 #define SETTLINGS 6
 #define SHRINKS 6 // how often a draft that placement made too big is made again with less
@@ -65,32 +71,52 @@ static bool draft_within(search *s, zx_knobs *k, uint64_t most)
     return false;
 }
 
-// Tries knobs within `most` bytes; true if it became the best.
-static bool try(search *s, zx_knobs k, uint64_t most)
+// Makes and times the draft for knobs within `most` bytes; false: none fits.
+static bool try(search *s, zx_knobs k, uint64_t most, found *out)
 {
     const zx_mark mark = zx_arena_mark(s->scratch);
-    bool best = false;
-    if (draft_within(s, &k, most) && s->held + s->draft.transient >= s->floor) {
-        const found x = {k, s->held + s->draft.transient, seconds_of(s)};
-        best = better(&x, &s->best);
-        if (best) s->best = x;
-        if (x.bytes < s->smallest.bytes) s->smallest = x;
+    const bool made = draft_within(s, &k, most);
+    if (made) {
+        *out = (found){k, s->held + s->draft.transient, seconds_of(s)};
+        ZX_GROW(s->kept, s->all, s->n, s->cap);
+        s->all[s->n] = *out;
+        const found *least = &s->all[s->smallest];
+        if (out->bytes < least->bytes ||
+            (out->bytes == least->bytes && out->seconds < least->seconds))
+            s->smallest = s->n;
+        s->n++;
     }
     zx_arena_rewind(s->scratch, mark);
-    return best;
+    return made;
+}
+
+// The same; true if it is better than *best, which it becomes.
+static bool improve(search *s, zx_knobs k, uint64_t most, found *best)
+{
+    found x;
+    if (!try(s, k, most, &x) || !better(&x, best)) return false;
+    *best = x;
+    return true;
 }
 
 static void find_smallest(search *s)
 {
-    s->smallest.bytes = UINT64_MAX;
-    for (uint32_t order = 0; order < ZX_PLACE_ORDERS; order++) {
-        const zx_mark mark = zx_arena_mark(s->scratch);
-        const zx_knobs k = {.order = order};
-        zx_draft_run(&s->draft, &s->facts, &k);
-        const uint64_t bytes = s->held + s->draft.transient;
-        if (bytes < s->smallest.bytes) s->smallest = (found){k, bytes, seconds_of(s)};
-        zx_arena_rewind(s->scratch, mark);
-    }
+    found x;
+    for (uint32_t order = 0; order < ZX_PLACE_ORDERS; order++)
+        try(s, (zx_knobs){.order = order}, UINT64_MAX, &x);
+}
+
+static const double eager[] = {1.5, 4, 1e6};
+static const double residency[] = {1, 0.5, 0};
+
+// The least plan with what placement left idle put to use.
+static void stretch_smallest(search *s)
+{
+    found x;
+    const found least = s->all[s->smallest];
+    for (uint32_t i = 0; !s->o->no_overlap && i < ZX_COUNT(eager); i++)
+        try(s, (zx_knobs){.eager = eager[i], .order = least.knobs.order}, least.bytes - s->held,
+            &x);
 }
 
 // A launch for which the wire is busy four times as long as a launch costs.
@@ -99,75 +125,103 @@ static uint64_t good_launch(const zx_plan_options *o)
     return (uint64_t)(4 * o->machine.launch_seconds * o->machine.wire);
 }
 
-// The best that fits, starting from the smallest.
-static void turn_knobs(search *s, uint64_t budget)
+// One knob after the other, each left where the draft within `most` bytes is best.
+static found turn_knobs(search *s, uint64_t most)
 {
-    const uint64_t most = budget - s->held;
-    s->best = s->smallest;
+    found best = {.seconds = 1e300, .bytes = UINT64_MAX};
     const uint64_t launch = good_launch(s->o);
-    const double eager[] = {1.5, 4, 1e6};
-    const double residency[] = {1, 0.5, 0};
     const uint64_t bytes[] = {launch, launch / 4, launch / 16, 0, 8 * launch};
     const bool overlap = !s->o->no_overlap;
-    const uint32_t order = s->smallest.knobs.order;
-    zx_knobs k = {.limit = most, .residency = 1, .order = order};
+    zx_knobs k = {.limit = most, .residency = 1, .order = s->all[s->smallest].knobs.order};
     if (overlap) {
         k.eager = eager[0];
         k.launch_bytes = bytes[0];
     }
-    try(s, k, most);
-    for (uint32_t i = 0; overlap && i < ZX_COUNT(eager); i++)
-        try(s, (zx_knobs){.eager = eager[i], .order = order}, most);
+    improve(s, k, most, &best);
     for (uint32_t i = 1; i < ZX_COUNT(residency) && s->facts.gathers; i++) {
         zx_knobs other = k;
         other.residency = residency[i];
-        if (try(s, other, most)) k.residency = residency[i];
+        if (improve(s, other, most, &best)) k.residency = residency[i];
     }
     for (uint32_t i = 1; overlap && i < ZX_COUNT(eager); i++) {
         zx_knobs other = k;
         other.eager = eager[i];
-        if (try(s, other, most)) k.eager = eager[i];
+        if (improve(s, other, most, &best)) k.eager = eager[i];
     }
     for (uint32_t i = 1; overlap && i < ZX_COUNT(bytes); i++) {
         zx_knobs other = k;
         other.launch_bytes = bytes[i];
-        if (try(s, other, most)) k.launch_bytes = bytes[i];
+        if (improve(s, other, most, &best)) k.launch_bytes = bytes[i];
     }
+    return best;
 }
 
-// Turning the knobs for the smallest plan's budget may find a smaller one, and so on. What is left
-// in the end is the least budget that is granted, and a plan that takes all of it.
-static void settle_least(search *s)
+// Turning the knobs for the smallest plan's bytes may find a smaller one, and so on. What is left
+// in the end is the least budget that is granted.
+static void settle(search *s)
 {
     for (int i = 0; i < SETTLINGS; i++) {
-        const uint64_t before = s->smallest.bytes;
-        turn_knobs(s, before);
-        if (s->smallest.bytes == before) return;
+        const uint64_t before = s->all[s->smallest].bytes;
+        turn_knobs(s, before - s->held);
+        if (s->all[s->smallest].bytes == before) return;
     }
-    s->floor = s->smallest.bytes;
-    turn_knobs(s, s->smallest.bytes);
 }
 
-// Without a budget: the least memory that is hardly slower than the best.
-static void save_memory(search *s)
+// Between the least and all that is of use, denser where memory is short: knobs that were best
+// above, and what is more frugal.
+static void climb_down(search *s, found top)
 {
-    const double most_seconds = s->best.seconds * ROOMY;
-    uint64_t lo = 0, hi = s->best.bytes - s->held;
-    const zx_knobs knobs = s->best.knobs;
+    const uint64_t least = s->all[s->smallest].bytes;
+    const uint64_t rungs = s->draft.n_spans > LARGE ? RUNGS_LARGE : RUNGS;
+    if (top.bytes == UINT64_MAX) return;
+    for (uint64_t i = rungs - 1; i > 0 && top.bytes > least; i--) {
+        const double part = (double)(i * i) / (double)(rungs * rungs);
+        const uint64_t most = least + (uint64_t)(part * (double)(top.bytes - least)) - s->held;
+        found best = {.seconds = 1e300, .bytes = UINT64_MAX};
+        zx_knobs k = top.knobs;
+        improve(s, k, most, &best);
+        for (uint32_t r = 0; r < ZX_COUNT(residency) && s->facts.gathers; r++) {
+            k.residency = residency[r];
+            if (k.residency < top.knobs.residency) improve(s, k, most, &best);
+        }
+        if (best.seconds == 1e300) continue;
+        k = best.knobs;
+        k.launch_bytes = k.launch_bytes / 4;
+        if (k.launch_bytes > 0) improve(s, k, most, &best);
+        top.knobs = best.knobs;
+    }
+}
+
+// The rule: the best time within the budget, or up to `slack` times it; of those the least memory.
+static const found *pick(const search *s, uint64_t budget, double slack)
+{
+    double best = 1e300;
+    const found *least = NULL;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->all[i].bytes <= budget && s->all[i].seconds < best) best = s->all[i].seconds;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const found *x = &s->all[i];
+        if (x->bytes > budget || x->seconds > best * slack) continue;
+        if (least == NULL || x->bytes < least->bytes ||
+            (x->bytes == least->bytes && x->seconds < least->seconds))
+            least = x;
+    }
+    return least;
+}
+
+// What is picked without a budget, with less memory, for as long as it is hardly slower than the
+// best.
+static void refine(search *s)
+{
+    const double most_seconds = pick(s, UINT64_MAX, 1)->seconds * ROOMY;
+    const found from = *pick(s, UINT64_MAX, ROOMY);
+    uint64_t lo = s->all[s->smallest].bytes - s->held, hi = from.bytes - s->held;
+    if (from.knobs.limit == 0) return; // there is nothing to save
     for (int i = 0; i < BISECTIONS && lo < hi; i++) {
         const uint64_t mid = lo + (hi - lo) / 2;
-        const zx_mark mark = zx_arena_mark(s->scratch);
-        zx_knobs k = knobs; // where they have no limit there is nothing to save
-        if (k.limit == 0) return;
-        bool good = draft_within(s, &k, mid);
-        if (good) {
-            const found x = {k, s->held + s->draft.transient, seconds_of(s)};
-            good = x.seconds <= most_seconds;
-            if (good) s->best = x;
-        }
-        zx_arena_rewind(s->scratch, mark);
-        if (good)
-            hi = s->best.bytes - s->held;
+        found x;
+        if (try(s, from.knobs, mid, &x) && x.seconds <= most_seconds)
+            hi = x.bytes - s->held;
         else
             lo = mid + 1;
     }
@@ -230,7 +284,7 @@ zx_status zx_plan_make(const zx_graph *train, const zx_plan_options *o, zx_arena
     zx_trace trace;
     zx_plan_options few = *o; // what is tried: micro-batches are alike
     if (few.micro_batches > ENOUGH) few.micro_batches = ENOUGH;
-    search s = {.g = train, .o = &few, .scratch = &scratch};
+    search s = {.g = train, .o = &few, .kept = &kept, .scratch = &scratch};
     st = zx_trace_make(train, &few, &kept, &trace, err);
     if (st == ZX_OK && (uint64_t)trace.n_steps * o->micro_batches >= ZX_NONE / 4)
         st = ZX_FAIL(err, ZX_E_UNSUPPORTED, "%u micro-batches of %u nodes are too many for a plan",
@@ -241,17 +295,20 @@ zx_status zx_plan_make(const zx_graph *train, const zx_plan_options *o, zx_arena
     s.draft.mem = &scratch;
     s.held = zx_held_bytes(&trace, o);
     find_smallest(&s);
-    if (o->least || o->budget < s.smallest.bytes) settle_least(&s);
-    const uint64_t budget = o->least ? s.smallest.bytes : o->budget;
-    if (budget < s.smallest.bytes) {
-        st = refuse(&s, s.smallest.bytes, err);
+    stretch_smallest(&s);
+    settle(&s);
+    climb_down(&s, turn_knobs(&s, UINT64_MAX - s.held));
+    refine(&s);
+    const uint64_t least = s.all[s.smallest].bytes;
+    const uint64_t budget = o->least ? least : o->budget;
+    if (budget < least) {
+        st = refuse(&s, least, err);
         goto done;
     }
-    if (!o->least) turn_knobs(&s, budget);
-    if (o->roomy && !o->least) save_memory(&s);
+    const found *best = pick(&s, budget, o->roomy && !o->least ? ROOMY : SAME);
 
     few.micro_batches = trace.micro_batches = o->micro_batches;
-    zx_draft_run(&s.draft, &s.facts, &s.best.knobs);
+    zx_draft_run(&s.draft, &s.facts, &best->knobs);
     zx_emit(&s.draft, mem, out);
     out->budget = budget;
     ZX_ASSERT(out->arena_bytes <= budget);
