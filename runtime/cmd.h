@@ -33,6 +33,8 @@ typedef struct zx_job {
     uint32_t n_inputs;
     zx_input_decl *inputs; // as declared
     zx_data *data;
+    zx_err data_err;     // of check: why data don't fit, told after what the model is
+    int64_t fixed_batch; // the model's own; 0: it has none
     zx_batch batch;
     zx_optim optim;
     double clip;
@@ -50,6 +52,8 @@ zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool opt
 zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err);
 // Makes the plan (on rank 0 of a run). Prints nothing.
 zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err);
+// What in a config would give a model without a loss one, with its own names, as JSON.
+const char *zx_job_loss_example(zx_job *job);
 void zx_job_say_notes(zx_job *job); // those that weren't said yet
 void zx_job_close(zx_job *job);     // accepts a zeroed or half-open one
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "graph/autodiff.h"
+#include "runtime/data_priv.h"
 #include "runtime/eval.h"
 
 #define MOST_THREADS 1024 // of a rank
@@ -130,7 +131,7 @@ static zx_status read_config(zx_job *job, zx_err *err)
 {
     const zx_options *o = job->o;
     const char *path = zx_given_text(o, ZX_OPT_CONFIG);
-    if (path == NULL)
+    if (path == NULL && o->command != ZX_CMD_CHECK)
         zx_note(&job->notes, &job->mem,
                 "no --config: as if it were {\"zero_optimization\": {\"stage\": 3}}");
     const zx_status st = zx_config_read(path, zx_given(o, ZX_OPT_ALLOW_UNKNOWN), &job->mem,
@@ -170,6 +171,113 @@ static zx_status choose_threads(zx_job *job, zx_err *err)
     return ZX_OK;
 }
 
+// ---- import and open ----------------------------------------------------------------------------
+
+static zx_status count_elements(zx_job *job, zx_err *err)
+{
+    const zx_graph *g = &job->forward;
+    job->n_elements = 0;
+    for (uint32_t i = 0; i < g->n_params; i++)
+        job->n_elements += (uint64_t)zx_shape_count(&g->values[g->params[i].value].type.shape);
+    if (g->n_params > 0) return ZX_OK;
+    zx_err_hint(err, "zerox check %s, or zerox.parameters in the config", job->model);
+    return ZX_FAIL(err, ZX_E_UNSUPPORTED, "%s: there is no parameter to train", job->model);
+}
+
+static zx_status import_options(zx_job *job, bool forward_only, zx_import_options *io, zx_err *err)
+{
+    *io = (zx_import_options){.eval = &zx_cpu_eval,
+                              .micro_batch = job->batch.micro,
+                              .keep_ties = zx_given(job->o, ZX_OPT_KEEP_TIES),
+                              .forward_only = forward_only,
+                              // every rank folds its own; half of what there is, shared, is plenty
+                              .fold_bytes = zx_memory_usable() / 2 / job->ranks,
+                              .seed = job->seed};
+    ZX_TRY(bind_dims(job, io, err));
+    io->n_shapes = zx_data_shapes(job->data, &io->shapes);
+    return ZX_OK;
+}
+
+// The shape of a value as the file declares it; NULL where it doesn't or it isn't float32.
+static const Onnx__TensorShapeProto *float_shape(const Onnx__ValueInfoProto *info)
+{
+    const Onnx__TypeProto *t = info->type;
+    if (t == NULL || t->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) return NULL;
+    if (t->tensor_type == NULL || t->tensor_type->elem_type != 1) return NULL;
+    return t->tensor_type->shape;
+}
+
+const char *zx_job_loss_example(zx_job *job)
+{
+    const Onnx__GraphProto *g = job->file.model->graph;
+    const char *prediction = g->n_output > 0 ? g->output[0]->name : "logits";
+    const Onnx__TensorShapeProto *shape = NULL;
+    for (size_t i = 0; i < g->n_output && shape == NULL; i++) {
+        shape = float_shape(g->output[i]);
+        if (shape != NULL) prediction = g->output[i]->name;
+    }
+    const Onnx__TensorShapeProto__Dimension *last =
+        shape != NULL && shape->n_dim > 0 ? shape->dim[shape->n_dim - 1] : NULL;
+    const bool one = last != NULL &&
+                     last->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
+                     last->dim_value == 1; // one number a sample is no choice of a class
+    const bool mse = shape != NULL && (shape->n_dim < 2 || one);
+    const zx_data_input *labels = job->data != NULL ? zx_data_labels(job->data) : NULL;
+    zx_text t = {0};
+    zx_text_put(&t,
+                "{\"zero_optimization\": {\"stage\": 3}, "
+                "\"zerox\": {\"loss\": {\"kind\": \"%s\", \"prediction\": ",
+                mse ? "mse" : "cross_entropy");
+    zx_text_json(&t, prediction);
+    zx_text_put(&t, ", \"label\": ");
+    zx_text_json(&t, labels != NULL ? labels->name : "labels");
+    zx_text_put(&t, "}}}");
+    const char *text = zx_arena_str(&job->mem, t.at);
+    zx_text_free(&t);
+    return text;
+}
+
+// The import's advice on losses with the names of this model.
+static void name_loss(zx_job *job, zx_err *err)
+{
+    if (strstr(err->hint, "\"loss\"") == NULL) return;
+    err->hint[0] = '\0';
+    zx_err_hint(err, "--config with %s, or export the model with its loss inside",
+                zx_job_loss_example(job));
+}
+
+zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
+{
+    zx_import_options io;
+    ZX_TRY(import_options(job, forward_only, &io, err));
+    const zx_status st = zx_import(&job->file, &io, &job->mem, &job->forward, &job->notes, err);
+    if (st != ZX_OK) name_loss(job, err);
+    if (st != ZX_OK) return st;
+    if (forward_only) return ZX_OK;
+    ZX_TRY(count_elements(job, err));
+    const uint32_t per_step = job->ranks * (uint32_t)job->batch.accumulate;
+    ZX_TRY(zx_data_bind(job->data, &job->forward, job->batch.micro, per_step, &job->notes, err));
+    zx_graph full;
+    ZX_TRY(zx_autodiff(&job->forward, 1.0 / per_step, &job->mem, &full, err));
+    zx_simplify(&full, &job->mem, &job->train);
+    return ZX_OK;
+}
+
+// Where data are missing or don't fit: what is wrong with the model comes first, since no data
+// would help that. What can't be told without data is none of it.
+static zx_status look_at_model(zx_job *job, zx_err *err)
+{
+    zx_err found = {0};
+    zx_graph g;
+    zx_import_options io = {0};
+    if (import_options(job, false, &io, &found) != ZX_OK) return ZX_OK;
+    zx_notes notes = {0};
+    zx_import(&job->file, &io, &job->mem, &g, &notes, &found);
+    if (found.code != ZX_E_UNSUPPORTED && found.code != ZX_E_FORMAT) return ZX_OK;
+    name_loss(job, &found);
+    return zx_err_merge(err, &found);
+}
+
 zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool optional, zx_err *err)
 {
     *job = (zx_job){.o = o, .model = o->operand, .ranks = ranks};
@@ -180,7 +288,8 @@ zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool opt
     ZX_TRY(zx_import_inputs(&job->file, &job->mem, &job->n_inputs, &job->inputs, err));
     ZX_TRY(bind_dims(job, &io, err));
     ZX_TRY(check_dims(job, &io, err));
-    ZX_TRY(zx_config_batch(&job->config, ranks, fixed_batch(job, &io), &job->batch, err));
+    job->fixed_batch = fixed_batch(job, &io);
+    ZX_TRY(zx_config_batch(&job->config, ranks, job->fixed_batch, &job->batch, err));
     if (job->batch.accumulate > UINT32_MAX / ranks)
         return ZX_FAIL(err, ZX_E_USAGE, "gradient_accumulation_steps %lld is too large",
                        (long long)job->batch.accumulate);
@@ -195,45 +304,27 @@ zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool opt
         .shuffle = zx_given(o, ZX_OPT_SHUFFLE),
         .optional = optional,
     };
-    return zx_data_open(&request, &job->mem, &job->data, &job->notes, err);
-}
-
-// ---- import -------------------------------------------------------------------------------------
-
-static zx_status count_elements(zx_job *job, zx_err *err)
-{
-    const zx_graph *g = &job->forward;
-    job->n_elements = 0;
-    for (uint32_t i = 0; i < g->n_params; i++)
-        job->n_elements += (uint64_t)zx_shape_count(&g->values[g->params[i].value].type.shape);
-    if (g->n_params > 0) return ZX_OK;
-    zx_err_hint(err, "zerox check %s, or zerox.parameters in the config", job->model);
-    return ZX_FAIL(err, ZX_E_UNSUPPORTED, "%s: there is no parameter to train", job->model);
-}
-
-zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
-{
-    zx_import_options io = {.eval = &zx_cpu_eval,
-                            .micro_batch = job->batch.micro,
-                            .keep_ties = zx_given(job->o, ZX_OPT_KEEP_TIES),
-                            .forward_only = forward_only,
-                            // every rank folds its own; half of what there is, shared, is plenty
-                            .fold_bytes = zx_memory_usable() / 2 / job->ranks,
-                            .seed = job->seed};
-    ZX_TRY(bind_dims(job, &io, err));
-    io.n_shapes = zx_data_shapes(job->data, &io.shapes);
-    ZX_TRY(zx_import(&job->file, &io, &job->mem, &job->forward, &job->notes, err));
-    if (forward_only) return ZX_OK;
-    ZX_TRY(count_elements(job, err));
-    const uint32_t per_step = job->ranks * (uint32_t)job->batch.accumulate;
-    ZX_TRY(zx_data_bind(job->data, &job->forward, job->batch.micro, per_step, &job->notes, err));
-    zx_graph full;
-    ZX_TRY(zx_autodiff(&job->forward, 1.0 / per_step, &job->mem, &full, err));
-    zx_simplify(&full, &job->mem, &job->train);
-    return ZX_OK;
+    zx_err *found = &job->data_err;
+    if (zx_data_open(&request, &job->mem, &job->data, &job->notes, found) == ZX_OK) return ZX_OK;
+    if (o->command == ZX_CMD_CHECK && found->code != ZX_E_USAGE) return ZX_OK;
+    if (o->command == ZX_CMD_TRAIN && found->code == ZX_E_DATA) ZX_TRY(look_at_model(job, err));
+    return zx_err_merge(err, found);
 }
 
 // ---- plan ---------------------------------------------------------------------------------------
+
+// A smaller micro-batch is no way out where there is none.
+static void mend_hint(const zx_job *job, zx_err *err)
+{
+    if (strstr(err->hint, "train_micro_batch_size_per_gpu") == NULL) return;
+    if (job->fixed_batch == 0 && job->batch.micro > 1) return;
+    err->hint[0] = '\0';
+    if (job->fixed_batch > 1)
+        zx_err_hint(err, "a larger --budget, or the model exported with a batch smaller than %lld",
+                    (long long)job->fixed_batch);
+    else
+        zx_err_hint(err, "a larger --budget, or the model exported with shorter or smaller inputs");
+}
 
 zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err)
 {
@@ -262,7 +353,21 @@ zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err)
     if (wire != NULL && !zx_parse_seconds(wire, &delay))
         return ZX_FAIL(err, ZX_E_USAGE, "--wire-delay needs a time like 5ms, not '%s'", wire);
     po.machine.launch_seconds += delay;
-    return zx_plan_make(&job->train, &po, mem, plan, err);
+    zx_err found = {0};
+    if (zx_plan_make(&job->train, &po, mem, plan, &found) == ZX_OK) return ZX_OK;
+    // A plan for another machine isn't bound by what this one has.
+    const bool unasked = !zx_config_get(c, "zerox.budget")->has;
+    if (found.code == ZX_E_BUDGET && unasked && job->o->command == ZX_CMD_PLAN) {
+        char had[ZX_BYTES_TEXT];
+        zx_note(&job->notes, mem,
+                "%u %s fit on this host (%s a rank): planned without a limit; --budget sets one",
+                job->ranks, job->ranks == 1 ? "rank doesn't" : "ranks don't",
+                zx_text_size(po.budget, had));
+        po.budget = job->budget.bytes = UINT64_MAX;
+        return zx_plan_make(&job->train, &po, mem, plan, err);
+    }
+    mend_hint(job, &found);
+    return zx_err_merge(err, &found);
 }
 
 void zx_job_say_notes(zx_job *job)

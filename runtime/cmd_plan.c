@@ -71,6 +71,7 @@ int zx_cmd_plan(const zx_options *o, zx_err *err)
     zx_job_say_notes(&job);
     if (st == ZX_OK) st = check_unit(&job, err);
     if (st == ZX_OK) st = zx_job_plan(&job, &job.mem, &plan, err);
+    if (st == ZX_OK) zx_job_say_notes(&job);
     if (st == ZX_OK) {
         show(&job, &plan, format, &out);
         zx_cmd_put(&out);

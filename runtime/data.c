@@ -60,7 +60,7 @@ static bool is_one_of(const char *name, const char *const *words, size_t n)
     return false;
 }
 
-static zx_data_input *find_labels(const zx_data *d)
+zx_data_input *zx_data_labels(const zx_data *d)
 {
     static const char *const words[] = {"labels", "label", "targets", "target", "y"};
     for (size_t w = 0; w < ZX_COUNT(words); w++)
@@ -71,6 +71,13 @@ static zx_data_input *find_labels(const zx_data *d)
     return NULL;
 }
 
+bool zx_data_takes_tokens(const zx_input_decl *decl)
+{
+    if (decl == NULL || decl->rank != 2) return false;
+    const zx_dtype_kind kind = zx_dtypes[decl->dtype].kind;
+    return kind == ZX_KIND_INT || kind == ZX_KIND_UINT;
+}
+
 // The input that tokens go to: input_ids, or the only whole-number input of rank 2 that is left.
 static zx_data_input *find_tokens(const zx_data *d, const zx_data_input *labels)
 {
@@ -79,10 +86,8 @@ static zx_data_input *find_tokens(const zx_data *d, const zx_data_input *labels)
     if (found != NULL) return found;
     for (uint32_t i = 0; i < d->n; i++) {
         zx_data_input *in = &d->inputs[i];
-        if (in == labels || in->decl == NULL || in->decl->rank != 2) continue;
+        if (in == labels || !zx_data_takes_tokens(in->decl)) continue;
         if (is_one_of(in->name, others, ZX_COUNT(others))) continue;
-        const zx_dtype_kind kind = zx_dtypes[in->decl->dtype].kind;
-        if (kind != ZX_KIND_INT && kind != ZX_KIND_UINT) continue;
         if (found != NULL) return NULL;
         found = in;
     }
@@ -91,7 +96,7 @@ static zx_data_input *find_tokens(const zx_data *d, const zx_data_input *labels)
 
 static zx_status give_bare(zx_data *d, const char *text, zx_err *err)
 {
-    zx_data_input *labels = find_labels(d), *tokens = find_tokens(d, labels);
+    zx_data_input *labels = zx_data_labels(d), *tokens = find_tokens(d, labels);
     if (tokens == NULL) {
         zx_err_hint(err, "--data INPUT=%s", zx_text_safe(d->mem, text));
         return ZX_FAIL(err, ZX_E_USAGE,
@@ -185,6 +190,7 @@ static void give_beside(zx_data *d, const char *model)
             in->source = (zx_data_source){
                 .kind = e == 0 ? ZX_SOURCE_NPY : ZX_SOURCE_TOKENS, .text = path, .path = path};
             in->why = "found beside the model";
+            in->beside = true;
         }
     }
 }
@@ -204,20 +210,38 @@ static void give_defaults(zx_data *d)
     }
 }
 
+// One file of tokens feeds the model where only its tokens and labels lack data.
+static bool needs_a_file_of_tokens(const zx_data *d)
+{
+    const zx_data_input *labels = zx_data_labels(d), *tokens = find_tokens(d, labels);
+    if (tokens == NULL || tokens->source.kind != ZX_SOURCE_NONE) return false;
+    for (uint32_t i = 0; i < d->n; i++) {
+        const zx_data_input *in = &d->inputs[i];
+        if (in == tokens || in->source.kind != ZX_SOURCE_NONE) continue;
+        if (in != labels || !(in->decl == NULL || zx_data_takes_tokens(in->decl))) return false;
+    }
+    return true;
+}
+
 static zx_status missing(const zx_data *d, zx_err *err)
 {
     zx_text names = {0}, example = {0};
     for (uint32_t i = 0; i < d->n; i++) {
         const char *name = zx_text_safe(d->mem, d->inputs[i].name);
-        zx_text_put(&example, " --data %s=%s.npy", name, name);
         if (d->inputs[i].source.kind != ZX_SOURCE_NONE) continue;
+        zx_text_put(&example, " --data %s=%s.npy", name, name);
         zx_text_put(&names, "%s'%s'", names.n > 0 ? ", " : "", name);
     }
-    if (names.n > 0) {
-        ZX_FAIL(err, ZX_E_DATA, "no data for %s; the inputs are %s", names.at, all_inputs(d));
-        zx_err_hint(err, "zerox train MODEL.onnx%s", example.at);
-    }
     const bool any = names.n > 0;
+    const char *model = zx_text_safe(d->mem, d->model);
+    if (any) ZX_FAIL(err, ZX_E_DATA, "no data for %s; the inputs are %s", names.at, all_inputs(d));
+    if (any && needs_a_file_of_tokens(d))
+        zx_err_hint(err,
+                    "zerox train %s --data FILE.txt (a token is a byte) or FILE.bin (uint16 "
+                    "tokens; FILE.bin:u32 for uint32)",
+                    model);
+    else if (any)
+        zx_err_hint(err, "zerox train %s%s", model, example.at);
     zx_text_free(&names);
     zx_text_free(&example);
     return any ? ZX_E_DATA : ZX_OK;
@@ -232,16 +256,23 @@ static zx_status check_decl(const zx_data *d, const zx_data_input *in, zx_err *e
     if (in->decl == NULL) return ZX_OK;
     char shape[ZX_SHAPE_TEXT];
     const char *want = zx_data_decl_text(in->decl, d->mem);
-    if (s->kind == ZX_SOURCE_TOKENS && in->decl->rank != 2)
+    if (s->kind == ZX_SOURCE_TOKENS && in->decl->rank != 2) {
+        zx_err_hint(err, "--data %s=FILE.npy, which numpy.save(\"FILE.npy\", array) writes",
+                    zx_text_safe(d->mem, in->name));
         return ZX_FAIL(err, ZX_E_DATA,
                        "input '%s' is %s; a token file (%s) feeds inputs [batch, sequence]",
                        zx_text_safe(d->mem, in->name), want, s->path);
+    }
     if (s->kind != ZX_SOURCE_NPY) return ZX_OK;
     const zx_shape *have = &s->npy.type.shape;
     bool fits = have->rank == in->decl->rank && have->rank > 0;
     for (uint32_t i = 1; fits && i < have->rank; i++)
         fits = in->decl->dim[i] < 0 || in->decl->dim[i] == have->dim[i];
     if (fits) return ZX_OK;
+    if (in->decl->rank == have->rank + 1)
+        zx_err_hint(err, "samples lie along axis 0: numpy.save(\"%s\", x[numpy.newaxis])", s->path);
+    else
+        zx_err_hint(err, "another file: --data %s=FILE.npy", zx_text_safe(d->mem, in->name));
     return ZX_FAIL(err, ZX_E_DATA, "input '%s' is %s; %s holds %s %s (samples along axis 0)",
                    zx_text_safe(d->mem, in->name), want, s->path, zx_dtypes[s->dtype].word,
                    zx_shape_text(have, shape));
@@ -257,18 +288,37 @@ static void add_shape(zx_data *d, const zx_data_input *in)
     for (uint32_t i = 1; i < have->rank; i++) to->dim[i - 1] = have->dim[i];
 }
 
-static zx_status open_files(zx_data *d, zx_err *err)
+static zx_status open_file(zx_data *d, zx_data_input *in, zx_err *err)
+{
+    const bool npy_labels = in->source.kind == ZX_SOURCE_LABELS && in->source.path != NULL &&
+                            strstr(in->source.path, ".npy") != NULL;
+    if (!npy_labels) ZX_TRY(zx_data_source_open(&in->source, err));
+    if (in->source.kind == ZX_SOURCE_NPY && in->source.npy.type.shape.rank == 0)
+        return ZX_FAIL(err, ZX_E_DATA, "%s holds a single number, not samples", in->source.path);
+    return check_decl(d, in, err);
+}
+
+void zx_data_leave_out(zx_data *d, zx_data_input *in, const zx_err *why, zx_notes *notes)
+{
+    zx_note(notes, d->mem, "%s beside the model isn't its data: %s",
+            zx_text_safe(d->mem, in->source.path), why->cause[0]);
+    zx_data_source_close(&in->source);
+    in->source = (zx_data_source){.kind = ZX_SOURCE_NONE};
+    in->from = NULL;
+    in->why = NULL;
+}
+
+static zx_status open_files(zx_data *d, zx_notes *notes, zx_err *err)
 {
     for (uint32_t i = 0; i < d->n; i++) {
         zx_data_input *in = &d->inputs[i];
-        const bool npy_labels = in->source.kind == ZX_SOURCE_LABELS && in->source.path != NULL &&
-                                strstr(in->source.path, ".npy") != NULL;
-        if (!npy_labels) ZX_TRY(zx_data_source_open(&in->source, err));
-        if (in->source.kind == ZX_SOURCE_NPY && in->source.npy.type.shape.rank == 0)
-            return ZX_FAIL(err, ZX_E_DATA, "%s holds a single number, not samples",
-                           in->source.path);
-        ZX_TRY(check_decl(d, in, err));
-        add_shape(d, in);
+        zx_err found = {0};
+        if (open_file(d, in, &found) == ZX_OK) {
+            add_shape(d, in);
+            continue;
+        }
+        if (!in->beside || !d->optional) return zx_err_merge(err, &found);
+        zx_data_leave_out(d, in, &found, notes);
     }
     return ZX_OK;
 }
@@ -278,7 +328,11 @@ zx_status zx_data_open(const zx_data_request *r, zx_arena *mem, zx_data **out, z
 {
     zx_data *d = ZX_NEW(mem, zx_data, 1);
     *out = d;
-    *d = (zx_data){.mem = mem, .shuffle = r->shuffle, .optional = r->optional, .seed = r->seed};
+    *d = (zx_data){.mem = mem,
+                   .model = r->model,
+                   .shuffle = r->shuffle,
+                   .optional = r->optional,
+                   .seed = r->seed};
     d->inputs = ZX_NEW(mem, zx_data_input, r->n_inputs + 1);
     d->shapes = ZX_NEW(mem, zx_input_shape, r->n_inputs + 1);
     for (uint32_t i = 0; i < r->n_inputs; i++)
@@ -295,11 +349,7 @@ zx_status zx_data_open(const zx_data_request *r, zx_arena *mem, zx_data **out, z
     give_beside(d, r->model);
     give_defaults(d);
     if (!r->optional) ZX_TRY(missing(d, err));
-    for (uint32_t i = 0; i < d->n; i++)
-        if (d->inputs[i].why != NULL)
-            zx_note(notes, mem, "data: %s: %s (%s)", zx_text_safe(mem, d->inputs[i].name),
-                    d->inputs[i].source.text, d->inputs[i].why);
-    return open_files(d, err);
+    return open_files(d, notes, err);
 }
 
 void zx_data_close(zx_data *d)

@@ -54,7 +54,7 @@ static const char *type_text(const zx_type *t, zx_arena *mem)
 }
 
 // `--data FILE`: labels are the tokens where the graph shifts them itself, else one token on.
-static zx_status choose_labels(zx_data *d, const zx_graph *g, zx_notes *notes, zx_err *err)
+static zx_status choose_labels(zx_data *d, const zx_graph *g, zx_err *err)
 {
     for (uint32_t i = 0; i < d->n; i++) {
         zx_data_input *in = &d->inputs[i];
@@ -81,7 +81,6 @@ static zx_status choose_labels(zx_data *d, const zx_graph *g, zx_notes *notes, z
             in->source.text = zx_arena_printf(d->mem, "%s:+1", tokens->source.text);
             in->why = "the graph doesn't shift its labels";
         }
-        zx_note(notes, d->mem, "data: %s: %s (%s)", in->name, in->source.text, in->why);
     }
     return ZX_OK;
 }
@@ -129,18 +128,24 @@ static zx_status check_fit(zx_data *d, zx_data_input *in, zx_err *err)
         return ZX_OK;
     }
     const bool tokens = s->kind == ZX_SOURCE_TOKENS;
-    if (tokens && (shape->rank != 2 || !is_integer(in->type.dtype)))
+    if (tokens && (shape->rank != 2 || !is_integer(in->type.dtype))) {
+        zx_err_hint(err, "--data %s=FILE.npy, which numpy.save(\"FILE.npy\", array) writes", name);
         return ZX_FAIL(err, ZX_E_DATA, "input '%s' is %s; %s holds %s tokens for [batch, sequence]",
                        name, type_text(&in->type, d->mem), s->path, zx_dtypes[s->dtype].word);
+    }
     bool fits = tokens || (s->npy.type.shape.rank == shape->rank && shape->rank > 0);
     for (uint32_t i = 1; !tokens && fits && i < shape->rank; i++)
         fits = s->npy.type.shape.dim[i] == shape->dim[i];
     fits = fits && (zx_data_type_fits(s->dtype, in->type.dtype) ||
                     (is_integer(s->dtype) && is_integer(in->type.dtype)));
-    if (!fits)
+    if (!fits) {
+        if (!tokens && s->dtype != in->type.dtype)
+            zx_err_hint(err, "numpy.save(\"%s\", %s.astype(numpy.%s))", s->path, name,
+                        zx_dtypes[in->type.dtype].word);
         return ZX_FAIL(err, ZX_E_DATA, "input '%s' is %s; %s holds %s (samples along axis 0)", name,
                        type_text(&in->type, d->mem), s->path,
                        tokens ? zx_dtypes[s->dtype].word : type_text(&s->npy.type, d->mem));
+    }
     if (in->rows != d->micro)
         return ZX_FAIL(err, ZX_E_DATA, "input '%s' is %s, but a micro-batch has %llu samples", name,
                        type_text(&in->type, d->mem), (unsigned long long)d->micro);
@@ -176,12 +181,12 @@ static zx_status agree_on_samples(zx_data *d, zx_err *err)
         if (in->from == NULL || !zx_data_source_is_file(&in->from->source)) continue;
         const char *name = zx_text_safe(d->mem, in->name);
         if (in->samples == 0)
-            return ZX_FAIL(err, ZX_E_DATA, "input '%s': %s has no samples%s", name,
-                           in->from->source.path,
-                           in->from->source.kind == ZX_SOURCE_TOKENS
-                               ? zx_arena_printf(d->mem, " (a window is %llu tokens)",
-                                                 (unsigned long long)in->n_each)
-                               : "");
+            return ZX_FAIL(
+                err, ZX_E_DATA, "input '%s': %s has no samples%s", name, in->from->source.path,
+                in->from->source.kind == ZX_SOURCE_TOKENS
+                    ? zx_arena_printf(d->mem, " (a window is %llu token%s)",
+                                      (unsigned long long)in->n_each, in->n_each == 1 ? "" : "s")
+                    : "");
         if (first == NULL) {
             first = in;
             d->samples = in->samples;
@@ -191,10 +196,10 @@ static zx_status agree_on_samples(zx_data *d, zx_err *err)
         const bool shifted = a->kind == ZX_SOURCE_TOKENS && b->kind == ZX_SOURCE_TOKENS &&
                              strcmp(a->path, b->path) == 0 && first->n_each == in->n_each;
         if (in->samples != first->samples && !shifted)
-            return ZX_FAIL(err, ZX_E_DATA, "'%s' has %llu samples (%s), '%s' has %llu (%s)",
+            return ZX_FAIL(err, ZX_E_DATA, "'%s' has %llu sample%s (%s), '%s' has %llu (%s)",
                            zx_text_safe(d->mem, first->name), (unsigned long long)first->samples,
-                           first->from->source.path, name, (unsigned long long)in->samples,
-                           in->from->source.path);
+                           first->samples == 1 ? "" : "s", first->from->source.path, name,
+                           (unsigned long long)in->samples, in->from->source.path);
         if (in->samples < d->samples) d->samples = in->samples;
     }
     return ZX_OK;
@@ -398,9 +403,10 @@ static zx_status count_steps(zx_data *d, zx_notes *notes, zx_err *err)
         zx_err_hint(err, "a smaller batch, or more data");
         return ZX_FAIL(
             err, ZX_E_DATA,
-            "%llu samples are less than one step, which takes %llu (%llu micro-batches of %llu)",
-            (unsigned long long)d->samples, (unsigned long long)step,
-            (unsigned long long)d->per_step, (unsigned long long)d->micro);
+            "%llu sample%s less than one step, which takes %llu (%llu micro-batch%s of %llu)",
+            (unsigned long long)d->samples, d->samples == 1 ? " is" : "s are",
+            (unsigned long long)step, (unsigned long long)d->per_step, d->per_step == 1 ? "" : "es",
+            (unsigned long long)d->micro);
     }
     const uint64_t rest = d->samples - d->epoch_steps * step;
     if (rest > 0 && !d->optional)
@@ -418,7 +424,7 @@ zx_status zx_data_bind(zx_data *d, const zx_graph *g, int64_t micro, uint32_t pe
     d->per_step = per_step;
     d->n_graph = g->n_inputs;
     d->by_graph = ZX_NEW(d->mem, zx_data_input *, g->n_inputs);
-    ZX_TRY(choose_labels(d, g, notes, err));
+    ZX_TRY(choose_labels(d, g, err));
     for (uint32_t k = 0; k < g->n_inputs; k++) {
         const zx_value *v = &g->values[g->inputs[k]];
         zx_data_input *in = zx_data_find(d, v->name);
@@ -432,7 +438,13 @@ zx_status zx_data_bind(zx_data *d, const zx_graph *g, int64_t micro, uint32_t pe
         zx_data_input *in = &d->inputs[i];
         if (in->source.kind == ZX_SOURCE_NONE || !in->in_graph) continue;
         ZX_TRY(follow_copies(d, in, err));
-        if (check_fit(d, in, &found) == ZX_OK) count_samples(in);
+        zx_err misfit = {0};
+        if (check_fit(d, in, &misfit) == ZX_OK)
+            count_samples(in);
+        else if (in->beside && d->optional)
+            zx_data_leave_out(d, in, &misfit, notes);
+        else
+            zx_err_merge(&found, &misfit);
     }
     if (found.code != ZX_OK) return zx_err_merge(err, &found);
     ZX_TRY(agree_on_samples(d, err));
@@ -532,11 +544,14 @@ void zx_data_describe(const zx_data *d, zx_text *out)
     for (uint32_t i = 0; i < d->n; i++) {
         const zx_data_input *in = &d->inputs[i];
         zx_text_put(out, "%s%s: %s", i > 0 ? ", " : "", zx_text_safe(d->mem, in->name),
-                    in->source.kind == ZX_SOURCE_NONE ? "no data" : in->source.text);
+                    in->source.kind == ZX_SOURCE_NONE ? "no data"
+                                                      : zx_text_safe(d->mem, in->source.text));
+        if (in->why != NULL) zx_text_put(out, " (%s)", in->why);
     }
     if (d->samples > 0)
-        zx_text_put(out, "; %llu samples%s, %llu steps an epoch", (unsigned long long)d->samples,
-                    d->shuffle ? " shuffled by the seed" : "", (unsigned long long)d->epoch_steps);
+        zx_text_put(out, "; %llu sample%s%s, %llu step%s an epoch", (unsigned long long)d->samples,
+                    d->samples == 1 ? "" : "s", d->shuffle ? " shuffled by the seed" : "",
+                    (unsigned long long)d->epoch_steps, d->epoch_steps == 1 ? "" : "s");
 }
 
 static const char *full_source(const zx_data_source *s, zx_arena *mem)

@@ -11,6 +11,7 @@ typedef struct zx_data_input {
     const zx_input_decl *decl; // NULL: the label input that a zerox.loss adds
     zx_data_source source;     // kind NONE: it has none
     const char *why;           // what chose the source where the user didn't; NULL
+    bool beside;               // found beside the model: it may belong to another one
     // From zx_data_bind on:
     struct zx_data_input *from; // whose source feeds it: itself, unless that is a copy
     bool in_graph;
@@ -23,6 +24,7 @@ typedef struct zx_data_input {
 
 struct zx_data {
     zx_arena *mem;
+    const char *model; // its path
     bool shuffle, optional;
     uint64_t seed;
     uint32_t n;
@@ -35,6 +37,12 @@ struct zx_data {
 };
 
 zx_data_input *zx_data_find(const zx_data *d, const char *name); // NULL: there is no such input
+// Whether tokens may go to it: whole numbers [batch, sequence].
+bool zx_data_takes_tokens(const zx_input_decl *decl);
+// Labels by their usual names, or those of zerox.loss; NULL: none.
+zx_data_input *zx_data_labels(const zx_data *d);
+// Leaves out, with a note, a file beside the model that doesn't fit it: it is another one's.
+void zx_data_leave_out(zx_data *d, zx_data_input *in, const zx_err *why, zx_notes *notes);
 // "float32 [batch, 8, 8]", as declared.
 const char *zx_data_decl_text(const zx_input_decl *decl, zx_arena *mem);
 

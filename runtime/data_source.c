@@ -130,6 +130,30 @@ static zx_status open_bin(zx_data_source *s, zx_err *err)
     return ZX_OK;
 }
 
+// Files that nobody means as text, whose bytes would make strange tokens.
+static zx_status refuse_archives(const zx_data_source *s, zx_err *err)
+{
+    static const struct {
+        const char *end, *hint;
+    } rows[] = {
+        {".npz", "numpy.save(\"FILE.npy\", numpy.load(\"FILE.npz\")[\"NAME\"])"},
+        {".pt", "numpy.save(\"FILE.npy\", torch.load(\"FILE.pt\").numpy())"},
+        {".pth", "numpy.save(\"FILE.npy\", torch.load(\"FILE.pth\").numpy())"},
+        {".safetensors", "each array saved with numpy.save as a .npy of its own"},
+        {".parquet", "each column saved with numpy.save as a .npy of its own"},
+        {".h5", "each array saved with numpy.save as a .npy of its own"},
+        {".gz", "the file unpacked"},
+        {".zip", "the file unpacked"},
+    };
+    for (size_t i = 0; i < ZX_COUNT(rows); i++) {
+        if (!ends_with(s->path, rows[i].end)) continue;
+        zx_err_hint(err, "%s", rows[i].hint);
+        return ZX_FAIL(err, ZX_E_DATA, "%s: %s isn't read; data are .npy, .bin or text files",
+                       s->path, rows[i].end);
+    }
+    return ZX_OK;
+}
+
 zx_status zx_data_source_open(zx_data_source *s, zx_err *err)
 {
     if (s->kind == ZX_SOURCE_NPY) {
@@ -139,6 +163,7 @@ zx_status zx_data_source_open(zx_data_source *s, zx_err *err)
         return ZX_OK;
     }
     if (s->kind != ZX_SOURCE_TOKENS && s->kind != ZX_SOURCE_LABELS) return ZX_OK;
+    ZX_TRY(refuse_archives(s, err));
     ZX_TRY(zx_mapfile_open(&s->map, s->path, err));
     if (ends_with(s->path, ".bin")) return open_bin(s, err);
     s->dtype = ZX_U8;
