@@ -6,7 +6,7 @@
 
 #include "sched/look.h"
 
-#define MOST_LINES 36  // of gathers in the folded table; with its head and the summary below 40
+#define MOST_LINES 31  // of gathers in the folded table; with its head and the summary below 40
 #define MOST_NUMBERS 4 // in a name that are told apart
 
 // ---- names that differ in numbers only
@@ -19,13 +19,16 @@ typedef enum fold { FOLD_NONE, FOLD_NUMBERS, FOLD_LEAF, FOLD_BLOCK, FOLD_COUNT }
 typedef struct folded { // gathers that share a line
     const char *key;    // the name with what is folded away as '#'
     uint32_t nth, n;    // of its unit in the micro-batch; how many gathers
+    uint32_t phase;     // zx_phase of the first use
     uint32_t n_numbers;
     uint64_t lowest[MOST_NUMBERS], highest[MOST_NUMBERS];
-    uint64_t bytes;                                           // of one gather, on average
-    uint32_t issue[2], first[2], last[2], freed[2], steps[2]; // least and most
+    uint64_t bytes; // of one gather, on average
+    // Least and most. Steps: the first use; from the issue to it; from it to the last use; from
+    // there to the free.
+    uint32_t first[2], ahead[2], last[2], freed[2], steps[2];
     uint64_t elements[2], reuse_bytes[2];
     double ready[2], seconds[2], slack;
-    bool reused;
+    bool reused, stays; // stays: some gather is never freed
 } folded;
 
 static bool is_digit(char c)
@@ -65,10 +68,13 @@ static const char *fold_name(zx_arena *mem, const char *name, fold level, uint64
     return key;
 }
 
-static const char *unfold_name(zx_arena *mem, const folded *f)
+// The name with the ranges of its numbers, without its first `skip` bytes; how many gathers it
+// stands for where the ranges don't say so.
+static const char *unfold_name(zx_arena *mem, const folded *f, size_t skip)
 {
     zx_text t = {0};
     uint32_t k = 0;
+    uint64_t n = 1;
     for (const char *c = f->key; *c; c++) {
         if (*c != '#' || k == f->n_numbers)
             zx_text_bytes(&t, c, 1);
@@ -76,10 +82,13 @@ static const char *unfold_name(zx_arena *mem, const folded *f)
             zx_text_put(&t, "%" PRIu64, f->lowest[k++]);
         else {
             zx_text_put(&t, "{%" PRIu64 "..%" PRIu64 "}", f->lowest[k], f->highest[k]);
+            if (n < UINT32_MAX) n *= f->highest[k] - f->lowest[k] + 1;
             k++;
         }
     }
-    const char *name = zx_text_safe(mem, zx_arena_strn(mem, t.at ? t.at : "", t.n));
+    if (n != f->n) zx_text_put(&t, " x%u", f->n);
+    const char *name = zx_text_safe(
+        mem, zx_arena_strn(mem, t.n > skip ? t.at + skip : "", t.n > skip ? t.n - skip : 0));
     zx_text_free(&t);
     return name;
 }
@@ -112,10 +121,11 @@ static void add_to(folded *f, const zx_plan *p, const zx_gathered *x, const uint
         if (one || numbers[k] < f->lowest[k]) f->lowest[k] = numbers[k];
         if (one || numbers[k] > f->highest[k]) f->highest[k] = numbers[k];
     }
-    widen32(f->issue, x->issue, one);
     widen32(f->first, x->first, one);
-    widen32(f->last, x->last, one);
-    widen32(f->freed, x->freed, one);
+    widen32(f->ahead, x->first - x->issue, one);
+    widen32(f->last, x->last - x->first, one);
+    widen32(f->freed, x->freed == ZX_NONE ? 0 : x->freed - x->last, one);
+    f->stays = f->stays || x->freed == ZX_NONE;
     widen_seconds(f->ready, x->ready, one);
     const double slack = x->used - x->ready;
     if (one || slack < f->slack) f->slack = slack;
@@ -141,76 +151,128 @@ static uint32_t make_lines(const zx_graph *g, const zx_plan *p, const zx_look *l
         if (x->first == ZX_NONE || (glob && !zx_text_match(glob, name))) continue;
         uint64_t numbers[MOST_NUMBERS];
         uint32_t n_numbers, k = 0;
+        const uint32_t phase = g->nodes[p->steps[x->first].node].phase;
         const char *key = fold_name(mem, name, level, numbers, &n_numbers);
-        while (k < n &&
-               (level == FOLD_NONE || lines[k].nth != x->nth || strcmp(lines[k].key, key) != 0))
+        while (k < n && (level == FOLD_NONE || lines[k].nth != x->nth || lines[k].phase != phase ||
+                         strcmp(lines[k].key, key) != 0))
             k++;
         if (k == most) {
             (*n_left)++;
             continue;
         }
-        if (k == n) lines[n++] = (folded){.key = key, .nth = x->nth, .n_numbers = n_numbers};
+        if (k == n)
+            lines[n++] =
+                (folded){.key = key, .nth = x->nth, .phase = phase, .n_numbers = n_numbers};
         add_to(&lines[k], p, x, numbers);
     }
     return n;
 }
 
-#define COLUMNS 13
+#define COLUMNS 12
 typedef struct row {
     const char *cell[COLUMNS];
 } row;
+// Where the columns of reuse begin and end.
+#define REUSE_FROM 7
+#define REUSE_TO 10
 
-static const char *range_text(zx_arena *mem, const uint32_t r[2])
+static const char *range_text(zx_arena *mem, const char *before, const uint32_t r[2])
 {
-    if (r[0] == r[1]) return zx_arena_printf(mem, "%u", r[0]);
-    return zx_arena_printf(mem, "%u..%u", r[0], r[1]);
+    if (r[0] == r[1]) return zx_arena_printf(mem, "%s%u", before, r[0]);
+    return zx_arena_printf(mem, "%s%u-%u", before, r[0], r[1]);
+}
+
+// A range of what has units, both ends in the unit of the larger: a number, three digits of it.
+static const char *number_text(zx_arena *mem, double x, double most)
+{
+    return zx_arena_printf(mem, "%.*f", x == 0 || most >= 99.95 ? 0 : most >= 9.995 ? 1 : 2, x);
+}
+static const char *scaled_text(zx_arena *mem, double least, double most, double base,
+                               const char *const *units, size_t n_units)
+{
+    size_t u = 0;
+    while (most >= 999.5 && u + 1 < n_units) {
+        least /= base;
+        most /= base;
+        u++;
+    }
+    const char *a = number_text(mem, least, u == 0 && base != 1 ? 100 : most),
+               *b = number_text(mem, most, u == 0 && base != 1 ? 100 : most);
+    if (strcmp(a, b) == 0) return zx_arena_printf(mem, "%s%s", b, units[u]);
+    return zx_arena_printf(mem, "%s-%s%s", a, b, units[u]);
+}
+static const char *count_text(zx_arena *mem, const uint64_t r[2])
+{
+    static const char *const units[] = {"", "k", "M", "G", "T"};
+    return scaled_text(mem, (double)r[0], (double)r[1], 1000, units, ZX_COUNT(units));
+}
+static const char *bytes_text(zx_arena *mem, uint64_t least, uint64_t most)
+{
+    static const char *const units[] = {"B", "K", "M", "G", "T"};
+    return scaled_text(mem, (double)least, (double)most, 1024, units, ZX_COUNT(units));
 }
 static const char *ms_text(zx_arena *mem, const double r[2])
 {
-    if (r[1] - r[0] < 5e-6) return zx_arena_printf(mem, "%.2f", r[0] * 1e3);
-    return zx_arena_printf(mem, "%.2f..%.2f", r[0] * 1e3, r[1] * 1e3);
-}
-static const char *both_text(zx_arena *mem, const char *a, const char *b)
-{
-    return strcmp(a, b) == 0 ? zx_arena_str(mem, a) : zx_arena_printf(mem, "%s..%s", a, b);
+    static const char *const units[] = {""};
+    return scaled_text(mem, r[0] * 1e3, r[1] * 1e3, 1, units, 1);
 }
 
-static row make_row(zx_arena *mem, const folded *f, bool timed)
+static row make_row(zx_arena *mem, const folded *f, size_t skip, bool timed)
 {
-    char a[ZX_BYTES_TEXT], b[ZX_BYTES_TEXT];
-    row r = {{unfold_name(mem, f)}};
-    r.cell[1] = f->n == 1 ? "" : zx_arena_printf(mem, "x%u", f->n);
-    r.cell[2] = zx_arena_str(mem, zx_text_size(f->bytes / f->n, a));
-    r.cell[3] = range_text(mem, f->issue);
-    r.cell[4] = timed ? ms_text(mem, f->ready) : "-";
-    r.cell[5] = range_text(mem, f->first);
-    r.cell[6] = range_text(mem, f->last);
-    r.cell[7] = f->freed[1] == ZX_NONE ? "-" : range_text(mem, f->freed);
-    for (uint32_t k = 8; k < 12; k++) r.cell[k] = "-";
+    row r = {{unfold_name(mem, f, skip)}};
+    r.cell[1] = bytes_text(mem, f->bytes / f->n, f->bytes / f->n);
+    r.cell[2] = range_text(mem, "", f->ahead);
+    r.cell[3] = timed ? ms_text(mem, f->ready) : "-";
+    r.cell[4] = range_text(mem, f->phase == ZX_FORWARD ? "F " : "B ", f->first);
+    r.cell[5] = range_text(mem, "+", f->last);
+    r.cell[6] = f->stays ? "never" : range_text(mem, "+", f->freed);
+    for (uint32_t k = REUSE_FROM; k <= REUSE_TO; k++) r.cell[k] = "-";
     if (f->reused) {
-        r.cell[8] = range_text(mem, f->steps);
-        r.cell[9] = both_text(mem, zx_text_count((double)f->elements[0], a),
-                              zx_text_count((double)f->elements[1], b));
-        r.cell[10] =
-            both_text(mem, zx_text_size(f->reuse_bytes[0], a), zx_text_size(f->reuse_bytes[1], b));
-        r.cell[11] = timed ? ms_text(mem, f->seconds) : "-";
+        r.cell[7] = range_text(mem, "", f->steps);
+        r.cell[8] = count_text(mem, f->elements);
+        r.cell[9] = bytes_text(mem, f->reuse_bytes[0], f->reuse_bytes[1]);
+        r.cell[10] = timed ? ms_text(mem, f->seconds) : "-";
     }
-    r.cell[12] = timed ? zx_arena_printf(mem, "%.2f", f->slack * 1e3) : "-";
+    const double slack[2] = {f->slack, f->slack};
+    r.cell[11] = timed ? ms_text(mem, slack) : "-";
     return r;
 }
 
-static void put_table(zx_text *out, const row *rows, uint32_t n)
+// The bytes that all names begin with, up to the end of a module.
+static size_t common_prefix(const folded *lines, uint32_t n)
 {
-    size_t width[COLUMNS] = {0};
+    size_t skip = n > 1 ? strlen(lines[0].key) : 0;
+    for (uint32_t i = 1; i < n; i++) {
+        size_t k = 0;
+        while (k < skip && lines[i].key[k] == lines[0].key[k]) k++;
+        skip = k;
+    }
+    for (size_t k = 0; k < skip; k++)
+        if (lines[0].key[k] == '#') skip = k;
+    while (skip > 0 && lines[0].key[skip - 1] != '.' && lines[0].key[skip - 1] != '/') skip--;
+    return skip;
+}
+
+static void put_table(zx_text *out, zx_arena *mem, const char *corner, const row *rows, uint32_t n)
+{
+    static const char title[] = " until the next use ";
+    size_t width[COLUMNS] = {0}, before = 0, reuse = 0;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < COLUMNS; k++) {
             const size_t w = strlen(rows[i].cell[k]);
             if (w > width[k]) width[k] = w;
         }
+    for (uint32_t k = 0; k <= REUSE_TO; k++) *(k < REUSE_FROM ? &before : &reuse) += width[k] + 1;
+    // Over the columns of reuse a line with their title in it: at least 21 wide with their heads.
+    char *line = ZX_NEW(mem, char, reuse + 1);
+    memset(line, '-', reuse);
+    memcpy(line + (reuse - sizeof title) / 2 + 1, title, sizeof title - 1);
+    line[0] = line[reuse - 1] = '|';
+    zx_text_put(out, "%-*s%s\n", (int)before, corner, line);
     for (uint32_t i = 0; i < n; i++) {
         zx_text_put(out, "%-*s", (int)width[0], rows[i].cell[0]);
         for (uint32_t k = 1; k < COLUMNS; k++)
-            zx_text_put(out, "  %*s", (int)width[k], rows[i].cell[k]);
+            zx_text_put(out, " %*s", (int)width[k], rows[i].cell[k]);
         zx_text_put(out, "\n");
     }
 }
@@ -240,11 +302,19 @@ void zx_explain_gathers(const zx_graph *g, const zx_plan *p, const char *glob, z
         memset(lines, 0, (most + 1) * sizeof *lines);
     }
     row *rows = ZX_NEW(&mem, row, n_lines + 1);
-    rows[0] = (row){{"unit", "", "bytes", "issued", "ready ms", "first", "last", "freed",
-                     "reuse steps", "elements", "bytes", "ms", "slack ms"}};
+    rows[0] = (row){{"unit", "bytes", "ahead", "ready", "first", "last", "freed", "steps",
+                     "elements", "bytes", "ms", "slack"}};
+    const size_t skip = common_prefix(lines, n_lines);
     for (uint32_t i = 0; i < n_lines; i++)
-        rows[i + 1] = make_row(&mem, &lines[i], p->start != NULL);
-    put_table(out, rows, n_lines + 1);
+        rows[i + 1] = make_row(&mem, &lines[i], skip, p->start != NULL);
+    zx_text_put(
+        out, "first: step of the first use, F forward, B backward; ahead: steps from the issue "
+             "to it;\n"
+             "last: steps from it to the last use; freed: from there; ready, slack in ms; K M G: "
+             "2^10 2^20 2^30 bytes\n");
+    const char *prefix = zx_text_safe(&mem, zx_arena_strn(&mem, lines[0].key, skip));
+    put_table(out, &mem, skip > 0 ? zx_arena_printf(&mem, "in '%s':", prefix) : "", rows,
+              n_lines + 1);
     if (n_left > 0) zx_text_put(out, "and %u gathers more\n", n_left);
     zx_arena_free(&mem);
 }
@@ -317,6 +387,41 @@ void zx_explain_states(const zx_graph *g, const zx_plan *p, const char *glob, zx
 // ---- summary
 // ----------------------------------------------------------------------------------------------
 
+// Two units where one would need long numbers: "1.40 s", "26.9 ms", "5 h 16 min".
+static const char *seconds_text(zx_arena *mem, double x)
+{
+    static const struct {
+        double below, unit; // seconds
+        const char *word;
+    } small[] = {{1e-3, 1e-6, "us"}, {1, 1e-3, "ms"}, {60, 1, "s"}};
+    static const struct {
+        uint64_t below, unit, small;
+        const char *word, *small_word;
+    } large[] = {{3600, 60, 1, "min", "s"},
+                 {86400, 3600, 60, "h", "min"},
+                 {UINT64_MAX, 86400, 3600, "d", "h"}};
+    if (!(x > 0)) return "0 ms";
+    for (size_t i = 0; i < ZX_COUNT(small); i++) {
+        const double y = x / small[i].unit;
+        if (x >= small[i].below * 0.9995) continue;
+        return zx_arena_printf(mem, "%.*f %s",
+                               y >= 99.95   ? 0
+                               : y >= 9.995 ? 1
+                                            : 2,
+                               y, small[i].word);
+    }
+    if (x > 1e12) return "longer than 30000 years";
+    size_t i = 0;
+    uint64_t whole = (uint64_t)(x + 0.5); // of the small unit, as it is printed
+    while (whole >= large[i].below) {
+        i++;
+        whole = ((uint64_t)(x + 0.5) + large[i].small / 2) / large[i].small * large[i].small;
+    }
+    return zx_arena_printf(mem, "%" PRIu64 " %s %" PRIu64 " %s", whole / large[i].unit,
+                           large[i].word, whole % large[i].unit / large[i].small,
+                           large[i].small_word);
+}
+
 void zx_explain_summary(const zx_graph *g ZX_UNUSED, const zx_plan *p, zx_text *out)
 {
     static const struct {
@@ -328,18 +433,22 @@ void zx_explain_summary(const zx_graph *g ZX_UNUSED, const zx_plan *p, zx_text *
                  {"buffers", ZX_SLOT_BUFFER, ZX_SLOT_WORKING},
                  {"constants", ZX_SLOT_CONST, ZX_SLOT_CONST}};
     char a[ZX_BYTES_TEXT];
-    zx_text_put(out, "peak %s a rank (%" PRIu64 " bytes", zx_text_size(p->arena_bytes, a),
+    zx_arena mem = {0};
+    zx_text_put(out, "peak %s a rank (%" PRIu64 " bytes)", zx_text_size(p->arena_bytes, a),
                 p->arena_bytes);
-    if (p->budget != UINT64_MAX)
-        zx_text_put(out, ", of a budget of %s", zx_text_size(p->budget, a));
-    zx_text_put(out, "); held %s:", zx_text_size(p->held_bytes, a));
+    if (p->budget != UINT64_MAX) zx_text_put(out, ", budget %s", zx_text_size(p->budget, a));
+    zx_text_put(out, "\nheld %s", zx_text_size(p->held_bytes, a));
+    const char *comma = " (";
     for (uint32_t k = 0; k < ZX_COUNT(parts); k++) {
         uint64_t bytes = 0;
         for (uint32_t i = 0; i < p->n_slots; i++)
             if (p->slots[i].kind == parts[k].kind || p->slots[i].kind == parts[k].also)
                 bytes += p->slots[i].bytes;
-        if (bytes > 0) zx_text_put(out, " %s %s", parts[k].word, zx_text_size(bytes, a));
+        if (bytes == 0) continue;
+        zx_text_put(out, "%s%s %s", comma, parts[k].word, zx_text_size(bytes, a));
+        comma = ", ";
     }
+    if (comma[0] == ',') zx_text_put(out, ")");
     uint64_t live = 0, most = 0, count[ZX_INSN_COUNT] = {0};
     for (uint32_t i = 0; i < p->n_insns; i++) {
         const zx_insn *in = &p->insns[i];
@@ -353,14 +462,15 @@ void zx_explain_summary(const zx_graph *g ZX_UNUSED, const zx_plan *p, zx_text *
                 live += p->slots[p->members[k].slot].bytes;
         if (live > most) most = live;
     }
-    zx_text_put(out, "; gathered units take up to %s\n", zx_text_size(most, a));
+    zx_text_put(out, ", gathered units up to %s\n", zx_text_size(most, a));
     zx_text_put(out,
                 "%s on the wire each way a rank and step, in %" PRIu64 " gathers and %" PRIu64
                 " reduces\n",
                 zx_text_size(p->wire_bytes, a), count[ZX_I_GATHER],
                 count[ZX_I_REDUCE] + count[ZX_I_ALLREDUCE]);
-    zx_text_put(
-        out, "predicted step %.2f ms: compute %.2f ms, exposed communication %.2f ms (%.1f %%)\n",
-        p->step_seconds * 1e3, p->compute_seconds * 1e3, p->exposed_seconds * 1e3,
-        p->step_seconds > 0 ? 100 * p->exposed_seconds / p->step_seconds : 0);
+    zx_text_put(out, "predicted step %s: compute %s, exposed communication %s (%.1f %%)\n",
+                seconds_text(&mem, p->step_seconds), seconds_text(&mem, p->compute_seconds),
+                seconds_text(&mem, p->exposed_seconds),
+                p->step_seconds > 0 ? 100 * p->exposed_seconds / p->step_seconds : 0);
+    zx_arena_free(&mem);
 }

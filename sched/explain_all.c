@@ -108,6 +108,8 @@ static void put_operand(zx_text *out, const zx_graph *g, const zx_plan *p, uint3
 void zx_explain_instructions(const zx_graph *g, const zx_plan *p, zx_text *out)
 {
     zx_arena mem = {0};
+    zx_text_put(out, "at: place in the plan; ms: when it is predicted to begin, counted from the "
+                     "step's begin; by: the pass that asked for it\n");
     zx_text_put(out, "%6s  %10s  %-7s  %-9s  %-9s  %s\n", "at", "ms", "stream", "by", "what",
                 "operands (s: slot@address, l: launch, t: step, m: micro-batch, e: event)");
     for (uint32_t i = 0; i < p->n_insns; i++) {

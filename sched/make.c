@@ -185,9 +185,16 @@ static void climb_down(search *s, found top)
             if (k.residency < top.knobs.residency) improve(s, k, most, &best);
         }
         if (best.seconds == 1e300) continue;
-        k = best.knobs;
-        k.launch_bytes = k.launch_bytes / 4;
-        if (k.launch_bytes > 0) improve(s, k, most, &best);
+        for (uint32_t e = 0; e < ZX_COUNT(eager) && !s->o->no_overlap; e++) {
+            k = best.knobs;
+            k.eager = eager[e];
+            if (k.eager != best.knobs.eager) improve(s, k, most, &best);
+        }
+        for (uint32_t e = 0; e < 2 && best.knobs.launch_bytes > 0; e++) {
+            k = best.knobs;
+            k.launch_bytes = e == 0 ? k.launch_bytes / 4 : 0;
+            improve(s, k, most, &best);
+        }
         top.knobs = best.knobs;
     }
 }

@@ -56,9 +56,39 @@ static void test_folded(void **state ZX_UNUSED)
     zx_explain_summary(&f.g, &f.p, &f.out);
     assert_true(lines(f.out.at) <= 40);
     has(&f, "h.{0..11}.mlp.c_fc.weight");
-    has(&f, "reuse steps");
-    has(&f, "predicted step ");
-    has(&f, "optimizer states ");
+    has(&f, "- until the next use -");
+    has(&f, " F "); // used forward first, and again backward
+    has(&f, " B ");
+    for (const char *at = f.out.at, *end; (end = strchr(at, '\n')) != NULL; at = end + 1)
+        if (end - at > 116) fail_msg("%d columns: %.*s", (int)(end - at), (int)(end - at), at);
+    stop(&f);
+}
+
+static void test_summary(void **state ZX_UNUSED)
+{
+    static const struct {
+        double seconds;
+        const char *want;
+    } rows[] = {
+        {0, "predicted step 0 ms:"},           {2.5e-4, "predicted step 250 us:"},
+        {0.0269, "predicted step 26.9 ms:"},   {0.99949, "predicted step 999 ms:"},
+        {0.99951, "predicted step 1.00 s:"},   {1.4, "predicted step 1.40 s:"},
+        {59.96, "predicted step 60.0 s:"},     {61, "predicted step 1 min 1 s:"},
+        {3599.6, "predicted step 1 h 0 min:"}, {18960, "predicted step 5 h 16 min:"},
+        {86399, "predicted step 1 d 0 h:"},    {300000, "predicted step 3 d 11 h:"},
+    };
+    fixture f;
+    start(&f, 3, 1);
+    for (size_t i = 0; i < ZX_COUNT(rows); i++) {
+        f.out.n = 0;
+        f.p.step_seconds = rows[i].seconds;
+        zx_explain_summary(&f.g, &f.p, &f.out);
+        has(&f, rows[i].want);
+    }
+    has(&f, " (parameters ");
+    has(&f, ", gradients ");
+    has(&f, ", optimizer states ");
+    has(&f, "), gathered units up to ");
     stop(&f);
 }
 
@@ -70,7 +100,7 @@ static void test_glob(void **state ZX_UNUSED)
     zx_look look;
     zx_look_make(&f.g, &f.p, &f.mem, &look);
     zx_explain_gathers(&f.g, &f.p, "h.3.*", &f.out);
-    uint32_t want = 1; // the head
+    uint32_t want = 4; // the legend and the heads
     for (uint32_t i = 0; i < look.n; i++)
         want += strncmp(f.g.params[look.gathers[i].unit].name, "h.3.", 4) == 0;
     assert_int_equal(lines(f.out.at), want);
@@ -137,7 +167,8 @@ static void test_instructions(void **state ZX_UNUSED)
     fixture f;
     start(&f, 3, 1);
     zx_explain_instructions(&f.g, &f.p, &f.out);
-    assert_int_equal(lines(f.out.at), f.p.n_insns + 1);
+    assert_int_equal(lines(f.out.at), f.p.n_insns + 2);
+    has(&f, "at: place in the plan; ms: when it is predicted to begin");
     has(&f, "gather   prefetch   gather     l");
     has(&f, "MatMul 'h.0.mlp'");
     stop(&f);
@@ -162,10 +193,10 @@ static void test_json(void **state ZX_UNUSED)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folded), cmocka_unit_test(test_glob),
-        cmocka_unit_test(test_look),   cmocka_unit_test(test_stages),
-        cmocka_unit_test(test_states), cmocka_unit_test(test_instructions),
-        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_folded),       cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_glob),         cmocka_unit_test(test_look),
+        cmocka_unit_test(test_stages),       cmocka_unit_test(test_states),
+        cmocka_unit_test(test_instructions), cmocka_unit_test(test_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
