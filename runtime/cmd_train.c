@@ -42,9 +42,11 @@ static void say_model(zx_train *t)
     const zx_graph *g = &t->job.forward;
     char count[ZX_BYTES_TEXT];
     zx_text data = {0};
-    zx_cmd_say("model: %s parameters in %u tensors, %u buffers, %u nodes forward, %u in a step",
-               zx_text_count((double)t->job.n_elements, count), g->n_params, g->n_buffers,
-               g->n_nodes, t->job.train.n_nodes);
+    zx_cmd_say("model: %s parameter%s in %u tensor%s, %u buffer%s, %u node%s forward, %u in a step",
+               zx_text_count((double)t->job.n_elements, count), t->job.n_elements == 1 ? "" : "s",
+               g->n_params, g->n_params == 1 ? "" : "s", g->n_buffers,
+               g->n_buffers == 1 ? "" : "s", g->n_nodes, g->n_nodes == 1 ? "" : "s",
+               t->job.train.n_nodes);
     zx_data_describe(t->job.data, &data);
     zx_cmd_say("data: %s", data.at != NULL ? data.at : "none");
     zx_text_free(&data);
@@ -122,11 +124,12 @@ static void say_plan(const zx_train *t)
 {
     char peak[ZX_BYTES_TEXT], budget[ZX_BYTES_TEXT], step[ZX_BYTES_TEXT], exposed[ZX_BYTES_TEXT],
         outside[ZX_BYTES_TEXT];
-    zx_cmd_say("plan: peak %s a rank of %s, predicted step %s, exposed communication %s",
+    zx_cmd_say("plan: peak %s a rank of %s, predicted step %s%s%s",
                zx_text_size(t->plan.arena_bytes, peak),
                t->plan.budget == UINT64_MAX ? "no limit" : zx_text_size(t->plan.budget, budget),
                zx_progress_time(t->plan.step_seconds, step),
-               zx_progress_time(t->plan.exposed_seconds, exposed));
+               t->job.ranks > 1 ? ", exposed communication " : "",
+               t->job.ranks > 1 ? zx_progress_time(t->plan.exposed_seconds, exposed) : "");
     zx_cmd_say("outside the plan: %s", zx_text_size(zx_memory_pss(), outside));
 }
 
@@ -269,18 +272,24 @@ static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
 
 // ---- after the last step ------------------------------------------------------------------------
 
-static void say_summary(const zx_train *t)
+// Of a run that ended as it should or was stopped; a step that failed has the last word.
+static void say_summary(const zx_train *t, bool stopped)
 {
-    char clock[ZX_BYTES_TEXT], step[ZX_BYTES_TEXT], peak[ZX_BYTES_TEXT], mem[ZX_BYTES_TEXT];
+    char clock[ZX_BYTES_TEXT], step[ZX_BYTES_TEXT], peak[ZX_BYTES_TEXT], mem[ZX_BYTES_TEXT],
+        what[96];
     if (t->done == 0) return;
-    zx_cmd_say(
-        "done: %llu step%s in %s (%s each), loss %#.4g -> %#.4g, peak %s as planned%s, resident %s",
-        (unsigned long long)t->done, t->done == 1 ? "" : "s",
-        zx_progress_clock(t->run_seconds, clock),
-        zx_progress_time(t->run_seconds / (double)t->done, step), t->first_loss,
-        isnan(t->last_loss) ? fabs(t->last_loss) : t->last_loss, // "nan", never "-nan"
-        zx_text_size(t->peak_bytes, peak), t->peak_bytes == t->plan.arena_bytes ? "" : " (less)",
-        zx_text_size(t->resident_bytes, mem));
+    const unsigned long long done = t->done, steps = t->steps;
+    if (stopped)
+        snprintf(what, sizeof what, "interrupted after %llu of %llu steps", done, steps);
+    else
+        snprintf(what, sizeof what, "done: %llu step%s", done, done == 1 ? "" : "s");
+    zx_cmd_say("%s in %s (%s each), loss %#.4g -> %#.4g, peak %s as planned%s, resident %s", what,
+               zx_progress_clock(t->run_seconds, clock),
+               zx_progress_time(t->run_seconds / (double)t->done, step), t->first_loss,
+               isnan(t->last_loss) ? fabs(t->last_loss) : t->last_loss, // "nan", never "-nan"
+               zx_text_size(t->peak_bytes, peak),
+               t->peak_bytes == t->plan.arena_bytes ? "" : " (less)",
+               zx_text_size(t->resident_bytes, mem));
 }
 
 // Saves what there is, also after a stop or a step that wasn't applied: the weights are whole.
@@ -312,7 +321,7 @@ static int train_rank(void *arg, zx_world *world, zx_err *err)
             if (saved != ZX_OK) zx_err_merge(err, &saving);
             if (st == ZX_OK) st = saved;
         }
-        if (zx_world_rank(world) == 0) say_summary(t);
+        if (st == ZX_OK && zx_world_rank(world) == 0) say_summary(t, stopped);
         zx_launch_watch(NULL);
     }
     zx_log_close(&t->log);

@@ -55,14 +55,29 @@ static zx_status sample_memory(zx_train *t, sampling *s, bool last, zx_err *err)
 
 typedef struct showing {
     zx_progress_style style;
+    uint64_t every; // steps a line stands for where lines stay
     double started, shown;
     bool open; // a line stands unfinished on the terminal
 } showing;
+
+// A file gets this many lines at most, first and last step included; log.jsonl has every step.
+#define MOST_LINES 2000
+
+static void start_showing(const zx_train *t, showing *v)
+{
+    *v = (showing){.style = zx_progress_style_of(STDERR_FILENO), .started = now_seconds()};
+    v->every = 1 + (t->steps - 1) / (MOST_LINES - 2);
+    if (t->steps <= MOST_LINES || v->style.in_place) v->every = 1;
+    if (v->every > 1 && zx_world_rank(t->world) == 0)
+        zx_cmd_say("note: one line for every %llu steps; %s has them all",
+                   (unsigned long long)v->every, t->files.log != NULL ? t->files.log : "the log");
+}
 
 static void show(zx_train *t, showing *v, const zx_step_report *r, bool last)
 {
     const double now = now_seconds();
     if (v->style.in_place && !last && now - v->shown < 0.05) return;
+    if (t->done % v->every != 0 && t->done > 1 && !last) return;
     const int64_t tokens = zx_data_tokens(t->job.data);
     const double samples = (double)t->job.batch.total * (double)(tokens > 0 ? tokens : 1);
     const zx_progress_step step = {
@@ -75,7 +90,7 @@ static void show(zx_train *t, showing *v, const zx_step_report *r, bool last)
         .unit = tokens > 0 ? "tok/s" : "smp/s",
         .seconds = r->seconds,
         .eta = (now - v->started) / (double)t->done * (double)(t->steps - t->done),
-        .exposed_seconds = r->exposed_seconds,
+        .exposed_seconds = t->job.ranks > 1 ? r->exposed_seconds : -1,
         .resident_bytes = t->resident_bytes,
     };
     zx_text line = {0};
@@ -135,7 +150,8 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
 {
     const bool first = zx_world_rank(t->world) == 0;
     const uint64_t per_step = (uint64_t)t->job.ranks * (uint64_t)t->job.batch.accumulate;
-    showing v = {.style = zx_progress_style_of(STDERR_FILENO), .started = now_seconds()};
+    showing v;
+    start_showing(t, &v);
     sampling s = {.at = v.started};
     zx_status st = ZX_OK, written = ZX_OK;
     zx_err writing = {0};
@@ -143,6 +159,7 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
     for (uint64_t step = 0; st == ZX_OK && step < t->steps && !*stopped; step++) {
         zx_step_report r;
         st = zx_session_step(t->session, step, step * per_step, t->job.optim.lr, &r, err);
+        if (st == ZX_E_DATA) zx_data_explain(t->job.data, err);
         if (st != ZX_OK) break;
         account(t, &r);
         *stopped = r.stop && step + 1 < t->steps;

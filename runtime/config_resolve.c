@@ -337,39 +337,42 @@ void zx_config_write(const zx_config *c, const char *run, zx_text *out)
     zx_text_put(out, "\n");
 }
 
-static void describe(zx_text *out, const zx_config *c, const char *path, const char *name)
+// ", NAME VALUE"; what nobody chose is named in `defaults` too.
+static void describe(const zx_config *c, const char *path, const char *name, zx_text *out,
+                     zx_text *defaults)
 {
     for (uint32_t i = 0; i < zx_config_n_rows; i++) {
         if (strcmp(zx_config_rows[i].path, path) != 0 || !c->values[i].has) continue;
-        zx_text_put(out, " %s ", name);
-        put_value(out, &zx_config_rows[i], &c->values[i]);
         const zx_config_from from = c->values[i].from;
-        if (from != ZX_FROM_FILE && from != ZX_FROM_COMMAND)
-            zx_text_put(out, " (%s)",
-                        from == ZX_FROM_AUTO ? "auto: default" : zx_config_from_text(from));
+        const bool starts = out->n == 0 || out->at[out->n - 1] == '\n';
+        zx_text_put(out, "%s%s ", starts ? "" : ", ", name);
+        if (zx_config_rows[i].type == ZX_KEY_CHOICE || zx_config_rows[i].type == ZX_KEY_TEXT)
+            zx_text_put(out, "%s", zx_text_safe(c->mem, c->values[i].text));
+        else
+            put_value(out, &zx_config_rows[i], &c->values[i]);
+        if (from == ZX_FROM_MODEL) zx_text_put(out, " (fixed by the model)");
+        if (from == ZX_FROM_DEFAULT || from == ZX_FROM_AUTO)
+            zx_text_put(defaults, "%s%s", defaults->n > 0 ? ", " : "", name);
     }
 }
 
 void zx_config_describe(const zx_config *c, zx_text *out)
 {
-    const zx_config_value *type = zx_config_get(c, "optimizer.type");
-    const bool sgd = strcasecmp(type->text, "SGD") == 0;
-    zx_text_put(out, "%s", type->text);
-    if (type->from != ZX_FROM_FILE) zx_text_put(out, " (%s)", zx_config_from_text(type->from));
-    describe(out, c, "optimizer.params.lr", "lr");
-    describe(out, c, sgd ? "optimizer.params.momentum" : "optimizer.params.betas",
-             sgd ? "momentum" : "betas");
-    if (!sgd) describe(out, c, "optimizer.params.eps", "eps");
-    describe(out, c, "optimizer.params.weight_decay", "weight_decay");
-    describe(out, c, "gradient_clipping", "clipping");
+    const bool sgd = strcasecmp(zx_config_get(c, "optimizer.type")->text, "SGD") == 0;
+    zx_text defaults = {0};
+    describe(c, "optimizer.type", "optimizer", out, &defaults);
+    describe(c, "optimizer.params.lr", "lr", out, &defaults);
+    describe(c, sgd ? "optimizer.params.momentum" : "optimizer.params.betas",
+             sgd ? "momentum" : "betas", out, &defaults);
+    if (!sgd) describe(c, "optimizer.params.eps", "eps", out, &defaults);
+    describe(c, "optimizer.params.weight_decay", "weight_decay", out, &defaults);
+    describe(c, "gradient_clipping", "clipping", out, &defaults);
     zx_text_put(out, "\n");
-    const size_t line = out->n;
-    describe(out, c, M_KEY, "micro-batch");
-    describe(out, c, G_KEY, "accumulation");
-    describe(out, c, T_KEY, "batch");
-    if (out->n > line)
-        memmove(out->at + line, out->at + line + 1, out->n - line); // its first blank
-    out->n--;
+    describe(c, M_KEY, "micro-batch", out, &defaults);
+    describe(c, G_KEY, "accumulation", out, &defaults);
+    describe(c, T_KEY, "batch", out, &defaults);
+    if (defaults.n > 0) zx_text_put(out, "\ndefaults: %s", defaults.at);
+    zx_text_free(&defaults);
 }
 
 void zx_config_keys(zx_text *out)

@@ -49,6 +49,9 @@ uint64_t zx_data_epoch(const zx_data *d);   // steps of an epoch; 0: there is no
 zx_feed zx_data_feed(const zx_data *d);     // lives as long as d
 // Tokens of a sample: the length of a rank-2 integer input, 0 where there is none.
 int64_t zx_data_tokens(const zx_data *d);
+// Where a step met a label or an index that the model doesn't know: which file it came from, as the
+// hint.
+void zx_data_explain(const zx_data *d, zx_err *err);
 // "x: x.npy, labels: copy:input_ids" and how samples make steps; without newline at the end.
 void zx_data_describe(const zx_data *d, zx_text *out);
 // {"x": "/data/x.npy", ...}: the sources as zerox.data takes them, files by their full paths, so

@@ -386,6 +386,8 @@ static zx_status check_uses(zx_data *d, const zx_graph *g, zx_notes *notes, zx_e
         if (u.table > 0 && in->from->source.kind == ZX_SOURCE_TOKENS)
             ZX_TRY(check_tokens(d, in, (uint64_t)u.table, notes, err));
     }
+    d->labels = labels;
+    d->tokens = tokens;
     if (labels != NULL && tokens != NULL && labels != tokens)
         warn_of_labels(d, g, labels, tokens, notes);
     return ZX_OK;
@@ -537,6 +539,19 @@ int64_t zx_data_tokens(const zx_data *d)
             return in->type.shape.dim[1];
     }
     return 0;
+}
+
+void zx_data_explain(const zx_data *d, zx_err *err)
+{
+    const char *cause = err->n_causes > 0 ? err->cause[0] : "";
+    const zx_data_input *in = strstr(cause, "label ") != NULL   ? d->labels
+                              : strstr(cause, "index ") != NULL ? d->tokens
+                                                                : NULL;
+    if (in == NULL || in->from == NULL) return;
+    const zx_data_source *s = &in->from->source;
+    zx_err_hint(err, "look at %s, which feeds '%s'",
+                zx_text_safe(d->mem, s->path != NULL ? s->path : s->text),
+                zx_text_safe(d->mem, in->name));
 }
 
 void zx_data_describe(const zx_data *d, zx_text *out)

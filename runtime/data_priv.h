@@ -34,6 +34,7 @@ struct zx_data {
     uint32_t n_graph; // graph->n_inputs
     zx_data_input **by_graph;
     uint64_t micro, per_step, samples, epoch_steps;
+    const zx_data_input *labels, *tokens; // of the loss, of an embedding; NULL: there are none
 };
 
 zx_data_input *zx_data_find(const zx_data *d, const char *name); // NULL: there is no such input

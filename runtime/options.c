@@ -106,7 +106,7 @@ static zx_status unknown_option(const char *name, zx_command c, zx_arena *mem, z
     const char *safe = zx_text_safe(mem, name);
     for (size_t i = 0; i < ZX_OPT_COUNT; i++)
         if (has_name(rows[i].names, name, strlen(name)))
-            return ZX_FAIL(err, ZX_E_USAGE, "zerox %s has no option '%s'", commands[c].word, safe);
+            return ZX_FAIL(err, ZX_E_USAGE, "%s has no option '%s'", commands[c].word, safe);
     const char *near = nearest_option(name, c, mem);
     if (near == NULL) return ZX_FAIL(err, ZX_E_USAGE, "unknown option '%s'", safe);
     return ZX_FAIL(err, ZX_E_USAGE, "unknown option '%s'; the nearest is '%s'", safe, near);
@@ -189,7 +189,7 @@ static zx_status parse_rest(zx_options *o, zx_arena *mem, zx_err *err)
         } else if (!options_end && word[0] == '-' && word[1] != '\0') {
             ZX_TRY(parse_option(o, &at, mem, err));
         } else if (commands[o->command].operand[0] == '\0') {
-            return ZX_FAIL(err, ZX_E_USAGE, "zerox %s takes no '%s'", commands[o->command].word,
+            return ZX_FAIL(err, ZX_E_USAGE, "%s takes no '%s'", commands[o->command].word,
                            zx_text_safe(mem, word));
         } else if (o->operand != NULL) {
             return ZX_FAIL(err, ZX_E_USAGE, "one %s is enough: '%s' and '%s' were given",
@@ -202,7 +202,7 @@ static zx_status parse_rest(zx_options *o, zx_arena *mem, zx_err *err)
     o->help = o->value[ZX_OPT_HELP].n > 0;
     if (o->help || o->operand != NULL || commands[o->command].operand[0] == '\0') return ZX_OK;
     if (o->command == ZX_CMD_NEW && o->value[ZX_OPT_LIST_PRESETS].n > 0) return ZX_OK;
-    return ZX_FAIL(err, ZX_E_USAGE, "zerox %s needs a %s", commands[o->command].word,
+    return ZX_FAIL(err, ZX_E_USAGE, "%s needs a %s", commands[o->command].word,
                    commands[o->command].operand);
 }
 

@@ -73,8 +73,9 @@ void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out)
     enum { WIDE = 100 };
     char buf[ZX_BYTES_TEXT];
     const size_t before = out->n;
-    zx_text_put(out, "step %llu/%llu loss %#.4g |g| ", (unsigned long long)s->step,
-                (unsigned long long)s->steps, s->loss);
+    const int digits = snprintf(buf, sizeof buf, "%llu", (unsigned long long)s->steps);
+    zx_text_put(out, "step %*llu/%s loss %#.4g |g| ", digits, (unsigned long long)s->step, buf,
+                s->loss);
     put_short(out, s->grad_norm);
     put_rate(out, s->lr);
     put_speed(out, s->rate);
@@ -82,7 +83,8 @@ void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out)
     zx_text_put(out, " %s", zx_progress_time(s->seconds, buf));
     if (s->eta >= 0) zx_text_put(out, " eta %s", zx_progress_clock(s->eta, buf));
     if (width >= WIDE) {
-        zx_text_put(out, " exposed %s", zx_progress_time(s->exposed_seconds, buf));
+        if (s->exposed_seconds >= 0)
+            zx_text_put(out, " exposed %s", zx_progress_time(s->exposed_seconds, buf));
         if (s->resident_bytes > 0)
             zx_text_put(out, " mem %s", zx_text_size(s->resident_bytes, buf));
     }

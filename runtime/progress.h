@@ -12,7 +12,7 @@ typedef struct zx_progress_step {
     const char *unit; // "tok/s", "smp/s"
     double seconds;   // of a step
     double eta;       // seconds to go; < 0: not known
-    double exposed_seconds;
+    double exposed_seconds; // < 0: there is no communication
     uint64_t resident_bytes;
 } zx_progress_step;
 
