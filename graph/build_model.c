@@ -237,9 +237,26 @@ static double parameters(const preset *p)
     return ((double)s->inputs + 1) * c + (l - 1) * (c + 1) * c + (c + 1) * v;
 }
 
+zx_status zx_new_describe(const char *family, const char *preset_name, const zx_new_options *o,
+                          zx_text *out, zx_err *err)
+{
+    const struct family *f = families;
+    const preset *p = presets;
+    char count[ZX_BYTES_TEXT];
+    ZX_TRY(find_family(family, &f, err));
+    ZX_TRY(find_preset(f->name, preset_name, &p, err));
+    preset made = *p;
+    ZX_TRY(resolve(f, p, o, &made.s, err));
+    zx_text_put(out, "%s %s%s, %s parameters", f->name, p->name,
+                memcmp(&made.s, &p->s, sizeof made.s) != 0 ? " with sizes of its own" : "",
+                zx_text_count(parameters(&made), count));
+    return ZX_OK;
+}
+
 void zx_new_list(zx_text *out)
 {
     char count[ZX_BYTES_TEXT];
+    zx_text_put(out, "%-6s %-7s %7s             layers x width\n", "family", "preset", "size");
     for (uint32_t i = 0; i < ZX_COUNT(presets); i++) {
         const preset *p = &presets[i];
         const zx_new_sizes *s = &p->s;

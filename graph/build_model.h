@@ -28,6 +28,10 @@ typedef struct zx_new_options { // 0: as the preset says
 zx_status zx_new_model(const char *family, const char *preset, const zx_new_options *o,
                        zx_text *onnx_bytes, zx_err *err);
 
+// "gpt2 tiny, 121k parameters" of such a model.
+zx_status zx_new_describe(const char *family, const char *preset, const zx_new_options *o,
+                          zx_text *out, zx_err *err);
+
 // Sets one size by its name ("layers", "width", ...). "batch" and "sequence" 0: symbolic.
 zx_status zx_new_set(zx_new_options *o, const char *name, int64_t value, zx_err *err);
 

@@ -25,9 +25,10 @@ static zx_status make(const zx_options *o, zx_arena *mem, zx_err *err)
     for (uint32_t i = 0; i < set->n; i++) ZX_TRY(set_size(set->text[i], &sizes, mem, err));
     const char *path = zx_given_text(o, ZX_OPT_OUTPUT);
     if (path == NULL) path = zx_arena_printf(mem, "%s.onnx", zx_text_safe(mem, o->operand));
-    zx_text onnx = {0};
+    const char *preset = zx_given_text(o, ZX_OPT_PRESET);
+    zx_text onnx = {0}, what = {0};
     struct stat info;
-    zx_status st = zx_new_model(o->operand, zx_given_text(o, ZX_OPT_PRESET), &sizes, &onnx, err);
+    zx_status st = zx_new_model(o->operand, preset, &sizes, &onnx, err);
     if (st != ZX_OK) zx_err_hint(err, "zerox new --list");
     if (st == ZX_OK && !zx_given(o, ZX_OPT_FORCE) && stat(path, &info) == 0 &&
         S_ISREG(info.st_mode)) {
@@ -35,8 +36,15 @@ static zx_status make(const zx_options *o, zx_arena *mem, zx_err *err)
         st = ZX_FAIL(err, ZX_E_USAGE, "%s exists already", path);
     }
     if (st == ZX_OK) st = zx_outfile_put(path, onnx.at, onnx.n, mem, err);
-    if (st == ZX_OK) zx_cmd_say("wrote %s", path);
+    if (st == ZX_OK) st = zx_new_describe(o->operand, preset, &sizes, &what, err);
+    if (st == ZX_OK) {
+        char size[ZX_BYTES_TEXT];
+        const char *safe = zx_text_safe(mem, path);
+        zx_cmd_say("wrote %s: %s, %s; next: zerox check %s", safe, what.at,
+                   zx_text_size(onnx.n, size), safe);
+    }
     zx_text_free(&onnx);
+    zx_text_free(&what);
     return st;
 }
 
