@@ -12,6 +12,7 @@
 #define PERSISTENT "pkg.torch.export.graph_signature.InputSpec.persistent"
 #define FOLDED_FROM "pkg.onnxscript.optimizer.folded_from"
 #define SIGNATURE "pkg.torch.export.ExportedProgram.graph_signature"
+#define ODD_NAMED 3     // parameters of another type: how many are named
 #define MASK_VALUE 1e30 // numbers this large only stand in masks
 
 // ---- what the exporter states
@@ -145,14 +146,38 @@ static zx_iparam *add(zx_imp *c, zx_iparam **list, uint32_t *n, uint32_t *cap, u
     return &more[(*n)++];
 }
 
+// A model of halves has hundreds of such parameters: they share a line.
+static void note_odd(zx_imp *c, const char *name, zx_dtype type)
+{
+    if (c->n_odd == 0) c->odd = type;
+    c->odd_mixed = c->odd_mixed || c->odd != type;
+    if (c->n_odd < ODD_NAMED)
+        zx_text_put(&c->odd_names, "%s'%.100s'", c->n_odd ? ", " : "", zx_text_safe(&c->tmp, name));
+    c->n_odd++;
+}
+
+static void refuse_odd(zx_imp *c)
+{
+    if (c->n_odd == 0) return;
+    const char *more = c->n_odd > ODD_NAMED ? ", ..." : "";
+    const char *names = c->odd_names.at, *type = zx_dtypes[c->odd].word;
+    if (c->n_odd == 1)
+        zx_import_fail(c, NULL, ZX_E_UNSUPPORTED,
+                       "the parameter %s is %s: only float32 can be trained so far", names, type);
+    else
+        zx_import_fail(c, NULL, ZX_E_UNSUPPORTED,
+                       "%u parameters are %s (%s%s): only float32 can be trained so far", c->n_odd,
+                       c->odd_mixed ? "not float32" : type, names, more);
+    zx_err_hint(c->err, "model.float() before exporting");
+    zx_text_free(&c->odd_names);
+}
+
 static void add_param(zx_imp *c, uint32_t ival, const zx_type *type, const zx_init *init,
                       const char *why, const char *order_of)
 {
     zx_ival *v = &c->vals[ival];
     if (type->dtype != ZX_F32) {
-        zx_import_fail(c, NULL, ZX_E_UNSUPPORTED,
-                       "the parameter '%s' is %s: only float32 can be trained so far",
-                       zx_text_safe(&c->tmp, v->name), zx_dtypes[type->dtype].word);
+        note_odd(c, v->name, type->dtype);
         return;
     }
     v->cls = ZX_I_PARAM;
@@ -430,6 +455,7 @@ zx_status zx_import_classify(zx_imp *c)
     }
     unmatched(c, "zerox.parameters", c->options->parameters, c->options->n_parameters, f.hit_p);
     unmatched(c, "zerox.buffers", c->options->buffers, c->options->n_buffers, f.hit_b);
+    refuse_odd(c);
     order_params(c);
     return c->err->n_causes > 0 ? c->err->code : ZX_OK;
 }

@@ -132,6 +132,10 @@ typedef struct zx_imp {
 
     uint32_t n_params, cap_params, n_buffers, cap_buffers;
     zx_iparam *params, *buffers;
+    uint32_t n_odd; // parameters of types that can't be trained, with the first few of their names
+    zx_dtype odd;   // of the first
+    bool odd_mixed; // others have another type
+    zx_text odd_names;
 
     uint32_t n_roots, cap_roots;
     uint32_t *roots;     // tensors that must be made: the loss, or all outputs

@@ -76,6 +76,7 @@ static bool known_name(const char *s) // not one that an exporter numbered
 
 // Who reads what: the places where tensor v is read are at[begin[v]] .. at[begin[v + 1]].
 typedef struct readers {
+    uint32_t n; // tensors
     uint32_t *begin;
     struct place {
         zx_inode *n;
@@ -100,7 +101,7 @@ static void read_region(const zx_iregion *r, uint32_t *next, struct place *at)
 
 static readers find_readers(zx_imp *c)
 {
-    readers r = {.begin = ZX_NEW(&c->tmp, uint32_t, (size_t)c->n_vals + 2)};
+    readers r = {.n = c->n_vals, .begin = ZX_NEW(&c->tmp, uint32_t, (size_t)c->n_vals + 2)};
     uint32_t *next = ZX_NEW(&c->tmp, uint32_t, (size_t)c->n_vals + 1);
     read_region(c->main, next, NULL);
     for (uint32_t v = 0; v < c->n_vals; v++) {
@@ -236,6 +237,8 @@ static void split(zx_imp *c, uint32_t i, const uses *u)
 // ---- traps: what can't be undone but should be known
 // ---------------------------------------------------
 
+#define MOST_TOLD 3
+
 static float at(const zx_iparam *p, int64_t i)
 {
     float f;
@@ -252,8 +255,66 @@ static bool is_transposed(const zx_iparam *a, const zx_iparam *b)
     return true;
 }
 
-static void note_untied(zx_imp *c)
+// True if a product (or, with `rows`, a Gather of its rows) reads tensor v, also moved around.
+static bool feeds(const zx_imp *c, const readers *r, uint32_t v, bool rows, uint32_t depth)
 {
+    if (v >= r->n) return false; // split: then it is no matrix
+    for (uint32_t i = r->begin[v]; i < r->begin[v + 1]; i++) {
+        const zx_inode *n = r->at[i].n;
+        if (rows && is_op(n, "Gather") && r->at[i].slot == 0) return true;
+        if (!rows && (is_op(n, "MatMul") || (is_op(n, "Gemm") && r->at[i].slot < 2))) return true;
+        const bool moved = is_op(n, "Identity") || is_op(n, "Transpose");
+        if (moved && depth < 8 && n->out[0] != ZX_NONE && feeds(c, r, n->out[0], rows, depth + 1))
+            return true;
+    }
+    return false;
+}
+
+// An embedding and a head: what models tie.
+static bool are_ends(const zx_imp *c, const readers *r, const zx_iparam *a, const zx_iparam *b)
+{
+    return (feeds(c, r, a->ival, true, 0) && feeds(c, r, b->ival, false, 0)) ||
+           (feeds(c, r, b->ival, true, 0) && feeds(c, r, a->ival, false, 0));
+}
+
+// True if names are the same but for numbers: layers that were made as copies of one another.
+static bool same_but_numbers(const char *a, const char *b)
+{
+    for (;;) {
+        while (*a >= '0' && *a <= '9') a++;
+        while (*b >= '0' && *b <= '9') b++;
+        if (*a != *b) return false;
+        if (*a == '\0') return true;
+        a++, b++;
+    }
+}
+
+static bool hold_the_same(const zx_iparam *a, const zx_iparam *b, bool *turned)
+{
+    const int64_t count = zx_shape_count(&a->type.shape);
+    *turned = false;
+    if (b->init.kind != ZX_INIT_DATA || b->type.shape.rank != 2 || b->init.data == a->init.data ||
+        zx_shape_count(&b->type.shape) != count || at(a, 0) != at(b, 0) ||
+        at(a, count - 1) != at(b, count - 1))
+        return false;
+    if (zx_shape_equal(&a->type.shape, &b->type.shape) &&
+        memcmp(a->init.data, b->init.data, (size_t)count * 4) == 0)
+        return true;
+    *turned = a->type.shape.dim[0] == b->type.shape.dim[1] &&
+              a->type.shape.dim[1] == b->type.shape.dim[0] && is_transposed(a, b);
+    return *turned;
+}
+
+// Equal values alone say little: layers that a model makes as copies of one another begin equal.
+// Told are an embedding and a head, or a pair that is the only one in the file.
+static void note_untied(zx_imp *c, const readers *r)
+{
+    uint32_t n_equal = 0, n_told = 0;
+    const zx_iparam *only[2] = {NULL, NULL};
+    static const char words[] =
+        "'%s' and '%s' hold the same values%s: if the model ties them, the exporter has untied "
+        "them (re-export with optimize=False)";
+    bool turned, only_turned = false;
     for (uint32_t i = 0; i < c->n_params; i++) {
         const zx_iparam *a = &c->params[i];
         if (a->init.kind != ZX_INIT_DATA || a->type.shape.rank != 2) continue;
@@ -261,23 +322,23 @@ static void note_untied(zx_imp *c)
         if (count < 2 || zx_all_equal(a->init.data, count)) continue;
         for (uint32_t k = i + 1; k < c->n_params; k++) {
             const zx_iparam *b = &c->params[k];
-            if (b->init.kind != ZX_INIT_DATA || b->type.shape.rank != 2 ||
-                b->init.data == a->init.data || zx_shape_count(&b->type.shape) != count ||
-                at(a, 0) != at(b, 0) || at(a, count - 1) != at(b, count - 1))
-                continue;
-            const bool same = zx_shape_equal(&a->type.shape, &b->type.shape) &&
-                              memcmp(a->init.data, b->init.data, (size_t)count * 4) == 0;
-            const bool turned = a->type.shape.dim[0] == b->type.shape.dim[1] &&
-                                a->type.shape.dim[1] == b->type.shape.dim[0] && is_transposed(a, b);
-            if (same || turned)
-                zx_note(c->notes, c->mem,
-                        "'%s' and '%s' hold the same values%s: if the model ties them, the "
-                        "exporter has "
-                        "untied them (re-export with optimize=False)",
-                        zx_text_safe(c->mem, a->name), zx_text_safe(c->mem, b->name),
-                        same ? "" : ", transposed");
+            if (!hold_the_same(a, b, &turned)) continue;
+            if (n_equal++ == 0) {
+                only[0] = a;
+                only[1] = b;
+                only_turned = turned;
+            }
+            if (are_ends(c, r, a, b) && n_told++ < MOST_TOLD)
+                zx_note(c->notes, c->mem, words, zx_text_safe(c->mem, a->name),
+                        zx_text_safe(c->mem, b->name), turned ? ", transposed" : "");
         }
     }
+    if (n_told > MOST_TOLD)
+        zx_note(c->notes, c->mem, "%u more pairs of an embedding and a head hold the same values",
+                n_told - MOST_TOLD);
+    if (n_equal == 1 && n_told == 0 && !same_but_numbers(only[0]->name, only[1]->name))
+        zx_note(c->notes, c->mem, words, zx_text_safe(c->mem, only[0]->name),
+                zx_text_safe(c->mem, only[1]->name), only_turned ? ", transposed" : "");
 }
 
 static bool accounted_for(const zx_imp *c, const char *name)
@@ -353,6 +414,6 @@ void zx_import_ties(zx_imp *c)
     }
     if (c->n_params > 0) qsort(c->params, c->n_params, sizeof *c->params, by_order);
     for (uint32_t i = 0; i < c->n_params; i++) c->vals[c->params[i].ival].entry = i;
-    note_untied(c);
+    note_untied(c, &r);
     note_vanished(c);
 }
