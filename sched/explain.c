@@ -462,11 +462,11 @@ void zx_explain_summary(const zx_graph *g ZX_UNUSED, const zx_plan *p, zx_text *
                 live += p->slots[p->members[k].slot].bytes;
         if (live > most) most = live;
     }
-    zx_text_put(out, ", gathered units up to %s\n", zx_text_size(most, a));
+    char b[ZX_BYTES_TEXT];
     zx_text_put(out,
-                "%s on the wire each way a rank and step, in %" PRIu64 " gathers and %" PRIu64
-                " reduces\n",
-                zx_text_size(p->wire_bytes, a), count[ZX_I_GATHER],
+                "\n%s on the wire each way a rank and step, in %" PRIu64
+                " gathers (at most %s whole at once) and %" PRIu64 " reduces\n",
+                zx_text_size(p->wire_bytes, a), count[ZX_I_GATHER], zx_text_size(most, b),
                 count[ZX_I_REDUCE] + count[ZX_I_ALLREDUCE]);
     zx_text_put(out, "predicted step %s: compute %s, exposed communication %s (%.1f %%)\n",
                 seconds_text(&mem, p->step_seconds), seconds_text(&mem, p->compute_seconds),
