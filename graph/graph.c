@@ -83,6 +83,32 @@ uint32_t zx_build_const(zx_builder *b, const char *name, const zx_type *type, co
     return v;
 }
 
+// The scalar constant of this type with these bytes among those seen; ZX_NONE. What a value was
+// when it was seen may have changed.
+static uint32_t find_scalar(const zx_builder *b, zx_dtype t, const void *data)
+{
+    for (uint32_t i = 0; i < b->n_scalars; i++) {
+        const zx_value *have = &b->values[b->scalars[i]];
+        if (have->role == ZX_R_CONST && have->type.dtype == t && have->type.shape.rank == 0 &&
+            have->data && memcmp(have->data, data, zx_dtype_bytes(t)) == 0)
+            return b->scalars[i];
+    }
+    return ZX_NONE;
+}
+
+// Takes note of the values that came since the last time, each once however large the graph is.
+static void see_scalars(zx_builder *b)
+{
+    for (; b->n_seen < b->g.n_values; b->n_seen++) {
+        const zx_value *v = &b->values[b->n_seen];
+        if (v->role != ZX_R_CONST || v->type.shape.rank != 0 || !v->data ||
+            find_scalar(b, v->type.dtype, v->data) != ZX_NONE)
+            continue;
+        ZX_GROW(b->mem, b->scalars, b->n_scalars, b->cap_scalars);
+        b->scalars[b->n_scalars++] = b->n_seen;
+    }
+}
+
 uint32_t zx_build_scalar(zx_builder *b, zx_dtype t, double x)
 {
     uint64_t bits = 0;
@@ -104,12 +130,9 @@ uint32_t zx_build_scalar(zx_builder *b, zx_dtype t, double x)
         break; // little endian: the low bytes come first
     }
     const uint32_t bytes = zx_dtype_bytes(t);
-    for (uint32_t v = 0; v < b->g.n_values; v++) {
-        const zx_value *have = &b->values[v];
-        if (have->role == ZX_R_CONST && have->type.dtype == t && have->type.shape.rank == 0 &&
-            memcmp(have->data, &bits, bytes) == 0)
-            return v;
-    }
+    see_scalars(b);
+    const uint32_t have = find_scalar(b, t, &bits);
+    if (have != ZX_NONE) return have;
     const zx_type type = {.dtype = t};
     return zx_build_const(b, zx_arena_printf(b->mem, "%g", x), &type,
                           zx_arena_copy(b->mem, &bits, bytes));

@@ -117,6 +117,9 @@ struct zx_builder {
     zx_buffer *buffers;
     zx_source *sources;
     uint32_t cap_nodes, cap_values, cap_refs, cap_inputs, cap_params, cap_buffers, cap_sources;
+    // Distinct scalar constants among the first n_seen values, for zx_build_scalar.
+    uint32_t *scalars;
+    uint32_t n_scalars, cap_scalars, n_seen;
     // Stamped on every node that is added; set them before a run of zx_build calls.
     const char *at_name;
     uint32_t at_source;

@@ -128,6 +128,38 @@ static void test_absurd_shapes(void **state ZX_UNUSED)
     assert_int_equal(zx_shape_check(&negative, NULL), ZX_E_SHAPE);
 }
 
+// One value a number and type, also in a graph that is gone on with, and after it has become
+// something else.
+static void test_scalars(void **state ZX_UNUSED)
+{
+    zx_arena mem = {0};
+    zx_builder b;
+    zx_graph g;
+    zx_builder_start(&b, &mem, "scalars");
+    const zx_type f32 = {.dtype = ZX_F32}, one = {ZX_F32, DIMS(1)};
+    static const float two = 2;
+    zx_build_const(&b, "a list", &one, &two);
+    const uint32_t named = zx_build_const(&b, "named", &f32, &two);
+    zx_build_const(&b, "again", &f32, &two);
+    assert_int_equal(zx_build_scalar(&b, ZX_F32, 2), named);
+    const uint32_t x = zx_build_scalar(&b, ZX_F32, 3), i = zx_build_scalar(&b, ZX_I64, 3);
+    assert_int_not_equal(x, i);
+    assert_int_not_equal(zx_build_scalar(&b, ZX_F32, -0.0), zx_build_scalar(&b, ZX_F32, 0));
+    for (int k = 0; k < 100; k++) zx_build_input(&b, "x", &f32);
+    assert_int_equal(zx_build_scalar(&b, ZX_F32, 3), x);
+    assert_int_equal(zx_build_scalar(&b, ZX_I64, 3), i);
+    zx_builder_done(&b, &g);
+    zx_builder_continue(&b, &mem, &g);
+    const uint32_t n = g.n_values;
+    assert_int_equal(zx_build_scalar(&b, ZX_F32, 2), named);
+    assert_int_equal(zx_build_scalar(&b, ZX_I64, 3), i);
+    assert_int_equal(b.g.n_values, n);
+    b.values[x].role = ZX_R_INPUT;
+    assert_int_equal(zx_build_scalar(&b, ZX_F32, 3), n);
+    zx_builder_done(&b, &g);
+    zx_arena_free(&mem);
+}
+
 static void test_builder(void **state ZX_UNUSED)
 {
     zx_arena mem = {0};
@@ -170,6 +202,7 @@ int main(void)
         cmocka_unit_test(test_attributes),
         cmocka_unit_test(test_absurd_shapes),
         cmocka_unit_test(test_builder),
+        cmocka_unit_test(test_scalars),
     };
     for (size_t i = 0; i < ZX_COUNT(broadcast_rows); i++)
         tests[8 + i] = zx_case(broadcast_rows[i].name, test_broadcast, &broadcast_rows[i]);

@@ -276,7 +276,8 @@ static void test_list(void **state ZX_UNUSED)
     zx_text list = {0};
     zx_new_list(&list);
     uint32_t n = 0;
-    for (const char *line = list.at; *line != '\n'; line = strchr(line, '\n') + 1, n++) {
+    for (const char *line = strchr(list.at, '\n') + 1; *line != '\n';
+         line = strchr(line, '\n') + 1, n++) {
         char family[16], preset[16];
         zx_text bytes = {0};
         zx_err err = {0};
