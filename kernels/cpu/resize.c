@@ -42,6 +42,9 @@ static double place(int coord, bool in_float, int64_t o, int64_t in, int64_t out
 {
     const double at = (double)o;
     if (coord == ALIGN_CORNERS) {
+        // Of the sizes, as the standard's text, ONNX Runtime and PyTorch have it, also where a
+        // scale that isn't their ratio made them (ONNX's reference evaluator takes scale * in for
+        // out).
         return out == 1 ? 0.0 : at * (double)(in - 1) / (double)(out - 1);
     } else if (coord == ASYMMETRIC) {
         return in_float ? (double)((float)o / (float)scale) : at / scale;
