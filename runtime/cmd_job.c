@@ -307,7 +307,7 @@ zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool opt
     zx_err *found = &job->data_err;
     if (zx_data_open(&request, &job->mem, &job->data, &job->notes, found) == ZX_OK) return ZX_OK;
     if (o->command == ZX_CMD_CHECK && found->code != ZX_E_USAGE) return ZX_OK;
-    if (o->command == ZX_CMD_TRAIN && found->code == ZX_E_DATA) ZX_TRY(look_at_model(job, err));
+    if (o->command == ZX_CMD_TRAIN && found->code != ZX_E_USAGE) ZX_TRY(look_at_model(job, err));
     return zx_err_merge(err, found);
 }
 

@@ -44,9 +44,8 @@ static void say_model(zx_train *t)
     zx_text data = {0};
     zx_cmd_say("model: %s parameter%s in %u tensor%s, %u buffer%s, %u node%s forward, %u in a step",
                zx_text_count((double)t->job.n_elements, count), t->job.n_elements == 1 ? "" : "s",
-               g->n_params, g->n_params == 1 ? "" : "s", g->n_buffers,
-               g->n_buffers == 1 ? "" : "s", g->n_nodes, g->n_nodes == 1 ? "" : "s",
-               t->job.train.n_nodes);
+               g->n_params, g->n_params == 1 ? "" : "s", g->n_buffers, g->n_buffers == 1 ? "" : "s",
+               g->n_nodes, g->n_nodes == 1 ? "" : "s", t->job.train.n_nodes);
     zx_data_describe(t->job.data, &data);
     zx_cmd_say("data: %s", data.at != NULL ? data.at : "none");
     zx_text_free(&data);

@@ -129,7 +129,15 @@ static zx_status check_fit(zx_data *d, zx_data_input *in, zx_err *err)
     }
     const bool tokens = s->kind == ZX_SOURCE_TOKENS;
     if (tokens && (shape->rank != 2 || !is_integer(in->type.dtype))) {
-        zx_err_hint(err, "--data %s=FILE.npy, which numpy.save(\"FILE.npy\", array) writes", name);
+        const char *ext = strrchr(s->path, '.');
+        if (ext != NULL && strcmp(ext, ".csv") == 0)
+            zx_err_hint(err,
+                        "--data %s=FILE.npy, which numpy.save(\"FILE.npy\", numpy.loadtxt(\"%s\", "
+                        "delimiter=\",\").astype(numpy.%s)) writes",
+                        name, s->path, zx_dtypes[in->type.dtype].word);
+        else
+            zx_err_hint(err, "--data %s=FILE.npy, which numpy.save(\"FILE.npy\", array) writes",
+                        name);
         return ZX_FAIL(err, ZX_E_DATA, "input '%s' is %s; %s holds %s tokens for [batch, sequence]",
                        name, type_text(&in->type, d->mem), s->path, zx_dtypes[s->dtype].word);
     }
@@ -413,9 +421,9 @@ static zx_status count_steps(zx_data *d, zx_notes *notes, zx_err *err)
     const uint64_t rest = d->samples - d->epoch_steps * step;
     if (rest > 0 && !d->optional)
         zx_note(notes, d->mem,
-                "data: %llu of %llu samples are left out of every epoch: they don't fill a step of "
-                "%llu",
-                (unsigned long long)rest, (unsigned long long)d->samples, (unsigned long long)step);
+                "data: %llu of %llu samples %s left out of every epoch: %s fill a step of %llu",
+                (unsigned long long)rest, (unsigned long long)d->samples, rest == 1 ? "is" : "are",
+                rest == 1 ? "it doesn't" : "they don't", (unsigned long long)step);
     return ZX_OK;
 }
 

@@ -103,13 +103,13 @@ static const char *nearest_option(const char *name, zx_command c, zx_arena *mem)
 
 static zx_status unknown_option(const char *name, zx_command c, zx_arena *mem, zx_err *err)
 {
-    const char *safe = zx_text_safe(mem, name);
+    const char *safe = zx_text_safe(mem, name), *near = nearest_option(name, c, mem);
+    if (near != NULL) near = zx_arena_printf(mem, "; the nearest is '%s'", near);
     for (size_t i = 0; i < ZX_OPT_COUNT; i++)
         if (has_name(rows[i].names, name, strlen(name)))
-            return ZX_FAIL(err, ZX_E_USAGE, "%s has no option '%s'", commands[c].word, safe);
-    const char *near = nearest_option(name, c, mem);
-    if (near == NULL) return ZX_FAIL(err, ZX_E_USAGE, "unknown option '%s'", safe);
-    return ZX_FAIL(err, ZX_E_USAGE, "unknown option '%s'; the nearest is '%s'", safe, near);
+            return ZX_FAIL(err, ZX_E_USAGE, "%s has no option '%s'%s", commands[c].word, safe,
+                           near != NULL ? near : "");
+    return ZX_FAIL(err, ZX_E_USAGE, "unknown option '%s'%s", safe, near != NULL ? near : "");
 }
 
 static zx_status add_value(zx_options *o, size_t id, const char *name, const char *arg,

@@ -146,7 +146,12 @@ static const struct row {
      {NULL},
      {".npz isn't read", "try: numpy.save("},
      NULL},
-    {"a table of text", 3, X "--data x=$IN/x.csv", {NULL}, {"try: --data x=FILE.npy"}, NULL},
+    {"a table of text",
+     3,
+     X "--data x=$IN/x.csv",
+     {NULL},
+     {"try: --data x=FILE.npy", "numpy.loadtxt("},
+     NULL},
     // ---- what a run says
     {"of one rank",
      0,
@@ -300,7 +305,7 @@ static int setup(void **state)
     tokens("tail.bin", 1000, 999, 1000); // windows of 64 end at 960
     bad_run("new gpt2 --set vocab=1000 -o $IN/gpt.onnx", &r);
     if (r.code != 0) return 1;
-    bad_run("new llama --preset 70b -o $IN/huge.onnx", &r);
+    bad_run("new mlp --set layers=3 --set width=400000 -o $IN/huge.onnx", &r);
     if (r.code != 0) return 1;
     snprintf(command, sizeof command,
              "cd %s && mkdir other && cp m.onnx odd.onnx other && mv wide.npy other/x.npy", bad_in);

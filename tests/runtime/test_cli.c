@@ -88,7 +88,7 @@ static const struct row {
      "AVAILABLE",
      NULL},
     {"the plan for programs", {"plan", MLP, "--ranks", "2", "--format", "json"}, 0, "{", NULL},
-    {"a unit by name", {"plan", MLP, "--ranks", "2", "--unit", "m.1.*"}, 0, "m.1.weight", NULL},
+    {"a unit by name", {"plan", MLP, "--ranks", "2", "--unit", "m.1.*"}, 0, "'m.1.'", NULL},
     {"a unit that there isn't",
      {"plan", MLP, "--unit", "q*"},
      2,
