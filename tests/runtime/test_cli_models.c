@@ -216,7 +216,7 @@ static const struct row {
      {"train", DYNAMIC, "--data", "text.txt", "--dim", "seq=8", "--ranks", "3", QUIET},
      0,
      "",
-     "are left out of every epoch",
+     " left out of every epoch",
      NULL},
     {"more data than there is",
      {"train", DYNAMIC, "--data", "text.txt", "--dim", "seq=8", "--ranks", "2", "--epochs", "2",
