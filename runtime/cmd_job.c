@@ -250,9 +250,19 @@ zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
 {
     zx_import_options io;
     ZX_TRY(import_options(job, forward_only, &io, err));
-    const zx_status st = zx_import(&job->file, &io, &job->mem, &job->forward, &job->notes, err);
-    if (st != ZX_OK) name_loss(job, err);
-    if (st != ZX_OK) return st;
+    const uint32_t n_notes = job->notes.n;
+    zx_err found = {0};
+    zx_status st = zx_import(&job->file, &io, &job->mem, &job->forward, &job->notes, &found);
+    if (st == ZX_E_SHAPE && job->o->command != ZX_CMD_TRAIN &&
+        zx_data_leave_out_beside(job->data)) { // of another model, perhaps
+        job->notes.n = n_notes;
+        zx_note(&job->notes, &job->mem, "data beside the model don't fit: %s", found.cause[0]);
+        found = (zx_err){0};
+        io.n_shapes = zx_data_shapes(job->data, &io.shapes);
+        st = zx_import(&job->file, &io, &job->mem, &job->forward, &job->notes, &found);
+    }
+    if (st != ZX_OK) name_loss(job, &found);
+    if (st != ZX_OK) return zx_err_merge(err, &found);
     if (forward_only) return ZX_OK;
     ZX_TRY(count_elements(job, err));
     const uint32_t per_step = job->ranks * (uint32_t)job->batch.accumulate;

@@ -298,14 +298,34 @@ static zx_status open_file(zx_data *d, zx_data_input *in, zx_err *err)
     return check_decl(d, in, err);
 }
 
-void zx_data_leave_out(zx_data *d, zx_data_input *in, const zx_err *why, zx_notes *notes)
+static void leave_out(zx_data_input *in)
 {
-    zx_note(notes, d->mem, "%s beside the model isn't its data: %s",
-            zx_text_safe(d->mem, in->source.path), why->cause[0]);
     zx_data_source_close(&in->source);
     in->source = (zx_data_source){.kind = ZX_SOURCE_NONE};
     in->from = NULL;
     in->why = NULL;
+    in->beside = false;
+}
+
+void zx_data_leave_out(zx_data *d, zx_data_input *in, const zx_err *why, zx_notes *notes)
+{
+    zx_note(notes, d->mem, "%s beside the model isn't its data: %s",
+            zx_text_safe(d->mem, in->source.path), why->cause[0]);
+    leave_out(in);
+}
+
+bool zx_data_leave_out_beside(zx_data *d)
+{
+    bool any = false;
+    d->n_shapes = 0;
+    for (uint32_t i = 0; i < d->n; i++) {
+        any |= d->inputs[i].beside;
+        if (d->inputs[i].beside)
+            leave_out(&d->inputs[i]);
+        else
+            add_shape(d, &d->inputs[i]);
+    }
+    return any;
 }
 
 static zx_status open_files(zx_data *d, zx_notes *notes, zx_err *err)

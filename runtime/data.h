@@ -34,6 +34,10 @@ void zx_data_close(zx_data *d); // accepts NULL
 // The shapes that the files give, for zx_import_options.
 uint32_t zx_data_shapes(const zx_data *d, const zx_input_shape **out);
 
+// Closes the files that were only found beside the model, and forgets their shapes; false: there
+// are none.
+bool zx_data_leave_out_beside(zx_data *d);
+
 // Checks types, shapes and sample counts against the graph. micro: samples of a micro-batch;
 // per_step: micro-batches of a step over all ranks. E_DATA with both sides shown.
 zx_status zx_data_bind(zx_data *d, const zx_graph *forward, int64_t micro, uint32_t per_step,
