@@ -76,7 +76,8 @@ zx_status zx_config_optim(zx_config *c, zx_optim *optim, double *clip, zx_err *e
 // Fills what the config says about import; the rest of `o` stays.
 zx_status zx_config_import(const zx_config *c, zx_import_options *o, zx_err *err);
 
-// "optimizer AdamW, lr 0.001, ...", a line of the batch and one of what nobody chose, for the header.
+// "optimizer AdamW, lr 0.001, ...", a line of the batch and one of what nobody chose, for the
+// header.
 void zx_config_describe(const zx_config *c, zx_text *out);
 // The resolved config.json. `run` has further members, already JSON ("\"ranks\": 2, ..."), for
 // zerox.run.
