@@ -71,41 +71,116 @@ static double key_of(const zx_span *s, uint32_t order)
     }
 }
 
-typedef struct placed { // in order of offset
+typedef struct placed {
     uint64_t offset, end;
     uint32_t from, length; // around the circle
 } placed;
 
-// First fit: `list` is kept in order of offset, so one walk finds the lowest free address. Returns
-// which item ends highest.
-static uint32_t fit(zx_draft *d, const item *items, placed *list)
+typedef struct shelf { // in order of offset
+    placed *at;
+    uint32_t n, cap;
+} shelf;
+
+// All that is placed, and again by the part of the circle that it touches: what is short has to be
+// compared with its own part only.
+#define PARTS 32
+#define FEW 3 // parts: for spans that touch more, all is walked through
+typedef struct shelves {
+    uint32_t n_steps, part; // steps of a part
+    shelf all, by_part[PARTS];
+} shelves;
+
+static uint32_t part_of(const shelves *s, uint32_t step)
 {
-    const uint32_t n = d->trace->n_steps;
+    return step / s->part;
+}
+
+static void insert(shelf *s, zx_arena *mem, placed x)
+{
+    ZX_GROW(mem, s->at, s->n, s->cap);
+    uint32_t a = 0, b = s->n;
+    while (a < b) { // after those with the same offset
+        const uint32_t mid = a + (b - a) / 2;
+        if (s->at[mid].offset > x.offset)
+            b = mid;
+        else
+            a = mid + 1;
+    }
+    memmove(s->at + a + 1, s->at + a, (s->n - a) * sizeof *s->at);
+    s->at[a] = x;
+    s->n++;
+}
+
+static void keep(shelves *s, zx_arena *mem, placed x)
+{
+    insert(&s->all, mem, x);
+    bool done[PARTS] = {false};
+    for (uint32_t step = x.from, left = x.length; left > 0;) {
+        const uint32_t p = part_of(s, step), end = (p + 1) * s->part;
+        if (!done[p]) insert(&s->by_part[p], mem, x);
+        done[p] = true;
+        const uint32_t stop = end < s->n_steps ? end : s->n_steps;
+        const uint32_t here = stop - step < left ? stop - step : left;
+        left -= here;
+        step = stop == s->n_steps ? 0 : stop;
+    }
+}
+
+// Moves *at up past what shares steps with [from, from + length) and lies in the way; true if it
+// moved.
+static bool climb(const shelf *s, uint32_t n, uint32_t from, uint32_t length, uint64_t bytes,
+                  uint64_t *at)
+{
+    const uint64_t before = *at;
+    for (uint32_t i = 0; i < s->n && s->at[i].offset < *at + bytes; i++) {
+        const placed *x = &s->at[i];
+        if (x->end <= *at) continue;
+        // How far one begins after the other, around the circle.
+        const uint32_t a = x->from >= from ? x->from - from : x->from + n - from;
+        const uint32_t b = a == 0 ? 0 : n - a;
+        if (a < length || b < x->length) *at = zx_align_up(x->end, ZX_ALIGN);
+    }
+    return *at != before;
+}
+
+// First fit: the lowest address at which a span meets nobody.
+static uint64_t lowest(const shelves *s, uint32_t from, uint32_t length, uint64_t bytes)
+{
+    uint64_t at = 0;
+    const uint32_t n = s->n_steps, first = part_of(s, from);
+    const bool wraps = from + length > n;
+    const uint32_t last = wraps ? first : part_of(s, from + length - 1);
+    if (wraps || last - first >= FEW) {
+        climb(&s->all, n, from, length, bytes, &at);
+        return at;
+    }
+    for (bool moved = true; moved;) { // until no part has anything in the way
+        moved = false;
+        for (uint32_t p = first; p <= last; p++)
+            moved |= climb(&s->by_part[p], n, from, length, bytes, &at);
+        if (first == last) break;
+    }
+    return at;
+}
+
+// Returns which item ends highest.
+static uint32_t fit(zx_draft *d, const item *items, shelves *s)
+{
+    const uint32_t n = s->n_steps;
     uint32_t top = 0;
     d->transient = 0;
+    s->all.n = 0;
+    for (uint32_t p = 0; p < PARTS; p++) s->by_part[p].n = 0;
     for (uint32_t k = 0; k < d->n_spans; k++) {
-        zx_span *s = &d->spans[items[k].span];
-        const uint32_t length = s->to - s->from + 1 >= n ? n : (uint32_t)(s->to - s->from + 1);
-        const uint32_t from = (uint32_t)((s->from % n + n) % n);
-        uint64_t at = 0;
-        for (uint32_t i = 0; i < k && list[i].offset < at + s->bytes; i++) {
-            if (list[i].end <= at) continue;
-            // How far one begins after the other, around the circle.
-            const uint32_t a = list[i].from >= from ? list[i].from - from : list[i].from + n - from;
-            const uint32_t b = a == 0 ? 0 : n - a;
-            if (a < length || b < list[i].length) at = zx_align_up(list[i].end, ZX_ALIGN);
-        }
-        s->offset = at;
-        if (at + s->bytes > d->transient) {
-            d->transient = at + s->bytes;
+        zx_span *x = &d->spans[items[k].span];
+        const uint32_t length = x->to - x->from + 1 >= n ? n : (uint32_t)(x->to - x->from + 1);
+        const uint32_t from = (uint32_t)((x->from % n + n) % n);
+        x->offset = lowest(s, from, length, x->bytes);
+        if (x->offset + x->bytes > d->transient) {
+            d->transient = x->offset + x->bytes;
             top = k;
         }
-        uint32_t where = k; // keep the order
-        while (where > 0 && list[where - 1].offset > at) {
-            list[where] = list[where - 1];
-            where--;
-        }
-        list[where] = (placed){at, at + s->bytes, from, length};
+        keep(s, d->mem, (placed){x->offset, x->offset + x->bytes, from, length});
     }
     return top;
 }
@@ -115,7 +190,9 @@ void zx_pass_place(zx_draft *d)
 {
     collect(d);
     item *items = ZX_NEW(d->mem, item, d->n_spans);
-    placed *list = ZX_NEW(d->mem, placed, d->n_spans);
+    shelves *list = ZX_NEW(d->mem, shelves, 1);
+    list->n_steps = d->trace->n_steps;
+    list->part = d->trace->n_steps / PARTS + 1;
     zx_span *best = ZX_NEW(d->mem, zx_span, d->n_spans);
     for (uint32_t i = 0; i < d->n_spans; i++)
         items[i] = (item){key_of(&d->spans[i], d->knobs.order), i};

@@ -32,9 +32,12 @@ static int lower(const void *a, const void *b)
     return x->span < y->span ? -1 : x->span > y->span;
 }
 
+// Spans begin at most one round before or after one another: no division, this is called a lot.
 static bool share_steps(const zx_span *a, const zx_span *b, int64_t n)
 {
-    const int64_t x = ((b->from - a->from) % n + n) % n; // how far b begins after a
+    int64_t x = b->from - a->from; // how far b begins after a
+    while (x < 0) x += n;
+    while (x >= n) x -= n;
     return x <= a->to - a->from || n - x <= b->to - b->from;
 }
 
