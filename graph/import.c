@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MAX_WALKED 500000
+
 void zx_note(zx_notes *notes, zx_arena *mem, const char *fmt, ...)
 {
     if (notes == NULL) return;
@@ -130,8 +132,30 @@ static void lower(zx_imp *c, const zx_inode *n)
                     zx_text_safe(&c->tmp, c->vals[n->out[i]].name), n->op);
 }
 
+static void give_up(zx_imp *c, const zx_inode *n)
+{
+    for (uint32_t i = 0; i < n->n_out; i++)
+        if (n->out[i] != ZX_NONE) c->vals[n->out[i]].know = ZX_I_FAILED;
+}
+
+// Loops inside each other multiply: a file of a kilobyte could ask for 256^8 nodes.
+static bool too_many(zx_imp *c, const zx_inode *n)
+{
+    if (c->n_walked < MAX_WALKED) {
+        c->n_walked++;
+        return false;
+    }
+    if (c->n_walked == MAX_WALKED) // said once
+        zx_import_fail(c, n, ZX_E_UNSUPPORTED, "more than %d nodes once loops are unrolled",
+                       MAX_WALKED);
+    c->n_walked = MAX_WALKED + 1;
+    give_up(c, n);
+    return true;
+}
+
 static void walk_node(zx_imp *c, const zx_inode *n)
 {
+    if (too_many(c, n)) return;
     const zx_inode *const outer = c->node;
     const uint32_t outer_first = c->first_value, outer_source = c->b.at_source;
     const char *const outer_name = c->b.at_name;
@@ -147,8 +171,7 @@ static void walk_node(zx_imp *c, const zx_inode *n)
     else if (!silent)
         lower(c, n);
     if (silent || !zx_ok(c)) {
-        for (uint32_t i = 0; i < n->n_out; i++)
-            if (n->out[i] != ZX_NONE) c->vals[n->out[i]].know = ZX_I_FAILED;
+        give_up(c, n);
         if (!silent) {
             say_where(c, n, &c->one);
             zx_err_merge(c->err, &c->one);

@@ -4,6 +4,7 @@
 #include "graph/import_priv.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *text(const char *s)
@@ -58,6 +59,19 @@ static zx_status declare(const Onnx__ValueInfoProto *info, zx_arena *mem, zx_inp
     return ZX_OK;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static const char **sorted_initialisers(const Onnx__GraphProto *g, zx_arena *mem)
+{
+    const char **names = ZX_NEW(mem, const char *, g->n_initializer + 1);
+    for (size_t k = 0; k < g->n_initializer; k++) names[k] = text(g->initializer[k]->name);
+    qsort(names, g->n_initializer, sizeof *names, by_name);
+    return names;
+}
+
 zx_status zx_import_inputs(const zx_onnx_file *file, zx_arena *mem, uint32_t *n,
                            zx_input_decl **out, zx_err *err)
 {
@@ -65,11 +79,10 @@ zx_status zx_import_inputs(const zx_onnx_file *file, zx_arena *mem, uint32_t *n,
     zx_err mine = {0};
     *n = 0;
     *out = ZX_NEW(mem, zx_input_decl, g->n_input + 1);
+    const char **initialised = sorted_initialisers(g, mem);
     for (size_t i = 0; i < g->n_input; i++) {
-        bool initialised = false; // old files list initialisers among the inputs
-        for (size_t k = 0; k < g->n_initializer && !initialised; k++)
-            initialised = strcmp(text(g->initializer[k]->name), text(g->input[i]->name)) == 0;
-        if (initialised) continue;
+        const char *name = text(g->input[i]->name); // old files list initialisers, too
+        if (bsearch(&name, initialised, g->n_initializer, sizeof name, by_name) != NULL) continue;
         if (text(g->input[i]->name)[0] == '\0') {
             ZX_FAIL(&mine, ZX_E_FORMAT, "the input %zu has no name", i);
             continue;

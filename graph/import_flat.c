@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define MAX_DEPTH 100     // of function calls and branches within each other
-#define MAX_NODES 2000000 // after inlining: functions that call others twice grow exponentially
+#define MAX_NODES 500000 // after inlining: functions that call others twice grow exponentially
 
 // ---- names
 // ------------------------------------------------------------------------------------------

@@ -151,6 +151,7 @@ typedef struct zx_imp {
     // the node at hand
     const zx_inode *node;
     uint32_t first_value; // values from here on were made for it
+    uint32_t n_walked;    // nodes so far, each iteration of a loop counted
     uint32_t unroll;      // iteration of the innermost unrolled loop, part of random streams' keys
     zx_status st;         // sticky: verbs do nothing once it isn't ZX_OK
     zx_err one;           // what is wrong with it
