@@ -30,8 +30,8 @@ typedef struct search {
 #define AS_GOOD 1.001   // turning: times this near are the same; then the smaller plan is better
 #define ROOMY 1.05      // without a budget: how much slower than the best is well spent on memory
 #define SAME (1 + 1e-9) // with one: equal but for rounding
-#define RUNGS 8
-#define RUNGS_LARGE 4
+#define RUNGS 6
+#define RUNGS_LARGE 3
 #define LARGE 4000 // spans: a try takes time by their square
 #define BISECTIONS 6
 #define ENOUGH 8 // micro-batches in a try
