@@ -756,79 +756,6 @@ static void truncated(void **state)
     zx_text_free(&bytes);
 }
 
-// ---- depth --------------------------------------------------------------------------------------
-
-// Messages inside each other: `n` times field `field` of a length that holds the rest.
-static void write_nested(uint32_t n, unsigned char field)
-{
-    // A model's graph (7), a node (1), an attribute (5), its graph (6), a node (1), ...
-    const size_t room = (size_t)n * 6 + 16;
-    unsigned char *bytes = malloc(room), *at = bytes + room;
-    assert_non_null(bytes);
-    for (uint32_t i = 0; i < n; i++) {
-        size_t inside = (size_t)(bytes + room - at);
-        unsigned char length[5];
-        size_t k = 0;
-        do {
-            length[k++] = (unsigned char)((inside & 127) | (inside > 127 ? 128 : 0));
-            inside >>= 7;
-        } while (inside > 0);
-        at -= k;
-        memcpy(at, length, k);
-        // From the inside out: the outermost is the model's graph.
-        static const unsigned char turn[3] = {0x0a, 0x2a, 0x32}; // node, attribute, graph
-        *--at = i + 1 == n ? 0x3a : field != 0 ? field : turn[(n - 2 - i) % 3];
-    }
-    bad_write("model.onnx", at, (size_t)(bytes + room - at));
-    free(bytes);
-}
-
-static void nested(void **state)
-{
-    (void)state;
-    static const char *const says[3] = {"model.onnx", "deep"};
-    static const uint32_t depths[] = {101, 1000, 100000};
-    for (size_t i = 0; i < ZX_COUNT(depths); i++) {
-        write_nested(depths[i], 0);
-        refuse("nested", 3, says);
-    }
-}
-
-// A chain is no nesting, however long: nothing recurses along it.
-static void chain(zx_onnx_out *o, int n)
-{
-    char in[16] = "logits", out[16];
-    const char *const from[1] = {in}, *const to[1] = {out};
-    for (int i = 0; i < n; i++) {
-        snprintf(out, sizeof out, "c%d", i);
-        zx_onnx_node(o, "Tanh", out, 1, from, 1, to);
-        snprintf(in, sizeof in, "%s", out);
-    }
-    model_node(o, "ce")->input[0] = model_string(o, in);
-}
-static void chain_of_100000(zx_onnx_out *o)
-{
-    chain(o, 100000);
-}
-static void chain_of_3000(zx_onnx_out *o)
-{
-    chain(o, 3000);
-}
-
-static void a_chain_is_no_nesting(void **state)
-{
-    (void)state;
-    bad_result r;
-    model_write("model.onnx", "", chain_of_100000);
-    bad_run("check $IN/model.onnx", &r);
-    bad_expect(&r, 0, NULL);
-    model_write("model.onnx", "", chain_of_3000);
-    bad_run("train $IN/model.onnx --steps 1 --log /dev/null --save s --no-save --ranks 2", &r);
-    bad_expect(&r, 0, "done: 1 step");
-    bad_nothing_left(false);
-    bad_clear();
-}
-
 static int setup(void **state)
 {
     if (bad_setup(state) != 0) return 1;
@@ -846,13 +773,11 @@ static int setup(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(ops) + ZX_COUNT(files) + ZX_COUNT(raws) + 3];
+    struct CMUnitTest tests[ZX_COUNT(ops) + ZX_COUNT(files) + ZX_COUNT(raws) + 1];
     size_t n = 0;
     TABLE(ops, op_test);
     TABLE(files, file_test);
     TABLE(raws, bytes_test);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(truncated);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(nested);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_chain_is_no_nesting);
     return cmocka_run_group_tests(tests, setup, bad_teardown);
 }
