@@ -69,10 +69,25 @@ static bool is_ignored(int number)
            before.sa_handler == SIG_IGN;
 }
 
+#define BUS_HINT "leave model and data files alone while they are trained on, or less memory"
+
+// Mapped files are read where they lie: one that is cut off ends a process so. A launcher says it
+// of its ranks.
+static void on_bus(int number)
+{
+    static const char text[] = "zerox: a file that the run reads became shorter (or the host's "
+                               "memory ran out)\ntry: " BUS_HINT "\n";
+    (void)number;
+    const ssize_t k = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)k;
+    _exit(1); // as other files that can't be read
+}
+
 static void handle_signals(bool launched)
 {
     watch.launched = launched;
     watch.parent = getppid();
+    if (!launched) signal(SIGBUS, on_bus);
     struct sigaction a = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
     sigemptyset(&a.sa_mask);
     for (size_t i = 0; i < ZX_COUNT(stop_signals); i++)
@@ -363,6 +378,7 @@ static int say_killed(const team *t, uint32_t r, zx_err *err)
     *err = (zx_err){0};
     if (number == SIGKILL)
         zx_err_hint(err, "a smaller --budget or fewer --ranks, if memory ran out (see dmesg)");
+    if (number == SIGBUS) zx_err_hint(err, BUS_HINT);
     return zx_status_exit(ZX_FAIL(err, ZX_E_COMM, "rank %u was killed by signal %d (%s)", r, number,
                                   strsignal(number)));
 }

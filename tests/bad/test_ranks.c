@@ -245,6 +245,35 @@ static void nobody_reads(void **state)
     }
 }
 
+// ---- files that change
+// ---------------------------------------------------------------------------
+
+// Data are read where they are mapped: a file that is cut off under a run ends it, with a sentence.
+static void data_is_cut_off(void **state)
+{
+    (void)state;
+    static const char *const args[] = {
+        "train $IN/m.onnx --data x=$IN/cut.npy --data labels=zeros --steps 1000000000 --out o "
+        "--threads 1 --ranks 1",
+        "train $IN/m.onnx --data x=$IN/cut.npy --data labels=zeros --steps 1000000000 --out o "
+        "--threads 1 --ranks 3",
+    };
+    for (size_t i = 0; i < ZX_COUNT(args); i++) {
+        static float x[4096 * 4];
+        bad_result r;
+        bad_npy("cut.npy", "<f4", "4096, 4", x, sizeof x);
+        const pid_t pid = bad_start(args[i]);
+        bad_wait_lines("o/log.jsonl", 3);
+        assert_int_equal(truncate(bad_path("cut.npy"), 0), 0);
+        bad_end(pid, BAD_SECONDS, &r);
+        bad_expect(&r, i == 0 ? 1 : 6, i == 0 ? "became shorter" : "(Bus error)");
+        bad_format(&r);
+        bad_nothing_left(false);
+        whole_rows("o/log.jsonl");
+        bad_clear();
+    }
+}
+
 // ---- started by another launcher ----------------------------------------------------------------
 
 typedef struct started { // one process of such a launcher
@@ -452,6 +481,7 @@ int main(void)
         cmocka_unit_test_setup(second_signal_ends, clear),
         cmocka_unit_test_setup(before_there_is_anything_to_save, clear),
         cmocka_unit_test_setup(nobody_reads, clear),
+        cmocka_unit_test_setup(data_is_cut_off, clear),
         cmocka_unit_test_setup(a_rank_never_comes, clear),
     };
     struct CMUnitTest tests[ZX_COUNT(signals) + ZX_COUNT(envs) + ZX_COUNT(others)];
