@@ -24,6 +24,13 @@ static const char *const *copy_names(zx_arena *mem, const char *const *list, uin
     return out;
 }
 
+static const uint32_t *copy_ids(zx_arena *mem, const uint32_t *list, uint32_t n)
+{
+    uint32_t *out = ZX_NEW(mem, uint32_t, n);
+    for (uint32_t i = 0; i < n; i++) out[i] = list[i];
+    return out;
+}
+
 // Values that something needs, marked backwards from the roots.
 static bool *needed_values(const zx_imp *c, bool *node_needed)
 {
@@ -108,8 +115,8 @@ void zx_import_finish(zx_imp *c, zx_graph *out)
         s.out = copy_names(c->mem, s.out, s.n_out);
         s.scopes = copy_names(c->mem, s.scopes, s.n_scopes);
         s.part = zx_arena_str(c->mem, s.part);
-        s.in_ids = zx_arena_copy(c->mem, s.in_ids, s.n_in * sizeof *s.in_ids);
-        s.out_ids = zx_arena_copy(c->mem, s.out_ids, s.n_out * sizeof *s.out_ids);
+        s.in_ids = copy_ids(c->mem, s.in_ids, s.n_in);
+        s.out_ids = copy_ids(c->mem, s.out_ids, s.n_out);
         ZX_GROW(b.mem, b.sources, b.g.n_sources, b.cap_sources);
         b.sources[b.g.n_sources++] = s;
     }

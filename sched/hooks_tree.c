@@ -36,7 +36,9 @@ static const char *path_of(zx_arena *mem, const char *said)
 
 static bool is_stated(const zx_source *s)
 {
-    return s->n_scopes > 0 && strcmp(s->scopes[0], NO_STACK) != 0;
+    for (uint32_t i = 0; i < s->n_scopes; i++)
+        if (strcmp(s->scopes[i], NO_STACK) == 0) return false;
+    return s->n_scopes > 0;
 }
 
 static int by_path(const void *a, const void *b)
