@@ -104,8 +104,11 @@ static void find_calls(stream *s)
 
 // ---- gradients ----------------------------------------------------------------------------------
 
+// A gradient passes to this input: by the operator's row, and where the exporter wrote an Identity
+// for a tensor that the model detaches, not at all.
 static bool passes(const zx_source *x, uint32_t input)
 {
+    if (strcmp(x->op, "Identity") == 0 && strncmp(x->part, "detach", 6) == 0) return false;
     return x->in_ids[input] != ZX_NONE && ((x->diff >> (input < 31 ? input : 31)) & 1) != 0;
 }
 
