@@ -22,7 +22,7 @@ void zx_builder_start(zx_builder *b, zx_arena *mem, const char *name)
 {
     *b = (zx_builder){.mem = mem, .at_source = ZX_NONE, .at_name = ""};
     b->g.name = zx_arena_str(mem, name);
-    b->g.loss = ZX_NONE;
+    b->g.loss = b->g.source_loss = ZX_NONE;
 }
 
 #define COPY(field)                                                                                \
@@ -44,6 +44,9 @@ void zx_builder_continue(zx_builder *b, zx_arena *mem, const zx_graph *g)
     COPY(buffers);
     COPY(sources);
     b->g.loss = g->loss;
+    b->g.n_tensors = g->n_tensors;
+    b->g.source_loss = g->source_loss;
+    b->g.tensor_params = g->tensor_params;
     show(b);
 }
 

@@ -73,6 +73,12 @@ typedef struct zx_source {
     uint32_t n_in, n_out, n_scopes;
     const char *const *in, *const *out; // tensor names, "" where omitted
     const char *const *scopes; // module path, outermost first, from pkg.torch.onnx.name_scopes
+    const char *part;          // the exporter's operator that it is part of, the last of its
+                               // scopes; "" where it doesn't say
+    // The tensors themselves, numbered over the file (graph->tensor_params), since inlined
+    // functions repeat names; NULL in a graph that no file was imported for.
+    const uint32_t *in_ids, *out_ids; // ZX_NONE: omitted
+    uint32_t diff;                    // bit i: a gradient passes to input i; bit 31: to all further
 } zx_source;
 
 typedef struct zx_graph {
@@ -86,6 +92,10 @@ typedef struct zx_graph {
     const zx_buffer *buffers;
     const zx_source *sources;
     uint32_t loss; // scalar f32 value; ZX_NONE until there is one
+    // Tensors of the sources: which parameter each is (merged ones split), else ZX_NONE; and the
+    // one that the backward pass starts from: the loss, or what a loss of ours was put behind.
+    uint32_t n_tensors, source_loss;
+    const uint32_t *tensor_params;
 } zx_graph;
 
 static inline uint32_t zx_node_in(const zx_graph *g, const zx_node *n, uint32_t i)

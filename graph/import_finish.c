@@ -24,6 +24,13 @@ static const char *const *copy_names(zx_arena *mem, const char *const *list, uin
     return out;
 }
 
+static const uint32_t *copy_ids(zx_arena *mem, const uint32_t *list, uint32_t n)
+{
+    uint32_t *out = ZX_NEW(mem, uint32_t, n);
+    for (uint32_t i = 0; i < n; i++) out[i] = list[i];
+    return out;
+}
+
 // Values that something needs, marked backwards from the roots.
 static bool *needed_values(const zx_imp *c, bool *node_needed)
 {
@@ -107,6 +114,9 @@ void zx_import_finish(zx_imp *c, zx_graph *out)
         s.in = copy_names(c->mem, s.in, s.n_in);
         s.out = copy_names(c->mem, s.out, s.n_out);
         s.scopes = copy_names(c->mem, s.scopes, s.n_scopes);
+        s.part = zx_arena_str(c->mem, s.part);
+        s.in_ids = copy_ids(c->mem, s.in_ids, s.n_in);
+        s.out_ids = copy_ids(c->mem, s.out_ids, s.n_out);
         ZX_GROW(b.mem, b.sources, b.g.n_sources, b.cap_sources);
         b.sources[b.g.n_sources++] = s;
     }
@@ -128,5 +138,11 @@ void zx_import_finish(zx_imp *c, zx_graph *out)
         b.nodes[b.g.n_nodes++] = n;
     }
     b.g.loss = from->g.loss == ZX_NONE ? ZX_NONE : to[from->g.loss];
+    uint32_t *params = ZX_NEW(c->mem, uint32_t, c->n_vals + 1);
+    for (uint32_t i = 0; i < c->n_vals; i++)
+        params[i] = c->vals[i].cls == ZX_I_PARAM ? c->vals[i].entry : ZX_NONE;
+    b.g.n_tensors = c->n_vals;
+    b.g.tensor_params = params;
+    b.g.source_loss = c->loss_ival != ZX_NONE ? c->loss_ival : c->prediction;
     zx_builder_done(&b, out);
 }

@@ -190,17 +190,22 @@ static uint32_t add_source(zx_imp *c, const scope *s, const Onnx__NodeProto *p, 
                      .n_in = n->n_in,
                      .n_out = n->n_out,
                      .in = names_of(c, n->in, n->n_in),
-                     .out = names_of(c, n->out, n->n_out)};
+                     .out = names_of(c, n->out, n->n_out),
+                     .part = "",
+                     .in_ids = n->in, // as the nodes themselves: ties may still redirect them
+                     .out_ids = n->out,
+                     .diff = UINT32_MAX};
     const char **scopes = NULL;
     const char *list =
         zx_onnx_meta(p->metadata_props, p->n_metadata_props, "pkg.torch.onnx.name_scopes");
     if (list) {
         src.n_scopes = parse_list(&c->tmp, list, &scopes);
-        if (src.n_scopes > 0) src.n_scopes--; // the last is the operator itself
+        if (src.n_scopes > 0) src.part = scopes[--src.n_scopes]; // the last is the operator itself
     } else if (s->call && s->call->node->source != ZX_NONE) {
         const zx_source *of = &b->sources[s->call->node->source];
         src.n_scopes = of->n_scopes;
         scopes = (const char **)(uintptr_t)of->scopes;
+        src.part = of->part;
     } else {
         src.n_scopes = scopes_of_name(&c->tmp, text(p->name), &scopes);
     }
@@ -343,6 +348,14 @@ static void inline_call(flat *f, scope *s, const Onnx__FunctionProto *fn, zx_ino
     }
 }
 
+// The inputs that a gradient comes back to; none through a cast to integers.
+static uint32_t gradient_inputs(const zx_inode *n)
+{
+    const zx_iattr *to = strcmp(n->op, "Cast") == 0 ? zx_inode_attr(n, "to") : NULL;
+    const zx_dtype t = to != NULL ? zx_dtype_of_onnx(to->a->i) : ZX_DTYPE_COUNT;
+    return t != ZX_DTYPE_COUNT && !zx_dtype_is_float(t) ? 0 : n->row->diff;
+}
+
 static void flatten_node(flat *f, scope *s, const Onnx__NodeProto *p)
 {
     zx_imp *c = f->c;
@@ -382,6 +395,7 @@ static void flatten_node(flat *f, scope *s, const Onnx__NodeProto *p)
         return;
     }
     n->row = zx_onnx_op_find(n->domain, n->op);
+    if (n->row != NULL) c->b.sources[n->source].diff = gradient_inputs(n);
     add_node(f, s, n);
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
-#include "runtime/cmd.h"
+#include "runtime/cmd_plan.h"
 
 typedef enum plan_format { FORMAT_TEXT, FORMAT_STATES, FORMAT_JSON } plan_format;
 
@@ -17,7 +17,7 @@ static zx_status read_format(const zx_options *o, plan_format *out, zx_err *err)
             *out = (plan_format)i;
             return ZX_OK;
         }
-    return ZX_FAIL(err, ZX_E_USAGE, "--format is text, states or json, not '%s'", given);
+    return ZX_FAIL(err, ZX_E_USAGE, "--format is text, states, json or decisions, not '%s'", given);
 }
 
 // A pattern that matches nothing is an error: an empty answer would look like a plan without
@@ -63,7 +63,9 @@ int zx_cmd_plan(const zx_options *o, zx_err *err)
     zx_text out = {0};
     plan_format format = FORMAT_TEXT;
     const uint64_t ranks = zx_given_number(o, ZX_OPT_RANKS, 1);
-    zx_status st = read_format(o, &format, err);
+    zx_status st = zx_cmd_hooks_check(o, err);
+    if (st == ZX_OK && zx_given(o, ZX_OPT_POLICY)) return zx_status_exit(zx_cmd_hooks(o, err));
+    if (st == ZX_OK) st = read_format(o, &format, err);
     if (st == ZX_OK && ranks > 4096)
         st = ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
     if (st == ZX_OK) st = zx_job_open(&job, o, (uint32_t)ranks, true, err);

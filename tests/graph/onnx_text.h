@@ -264,11 +264,13 @@ static inline Onnx__NodeProto *ot_node(ot *o, const char *s)
     for (ot_space(&s); *s; ot_space(&s)) {
         if (ot_take(&s, '@')) { // the path's parts, each a module
             zx_text list = {0};
-            const char *w = ot_word(o, &s, " ");
+            char *w = ot_word(o, &s, " ");
+            char *part = strchr(w, ':'); // "@m.h.0:linear": the exporter's operator, too
+            if (part) *part++ = '\0';
             zx_text_put(&list, "['', ");
             for (const char *dot = strchr(w, '.'); dot; dot = strchr(dot + 1, '.'))
                 zx_text_put(&list, "'%.*s', ", (int)(dot - w), w);
-            zx_text_put(&list, "'%s', 'op']", w);
+            zx_text_put(&list, "'%s', '%s']", w, part ? part : "op");
             ot_meta(o, &m->metadata_props, &m->n_metadata_props, "pkg.torch.onnx.name_scopes",
                     list.at);
             zx_text_free(&list);

@@ -77,7 +77,7 @@ static const struct row {
      2,
      NULL,
      "--steps N"},
-    {"an unknown format", {"plan", MLP, "--format", "xml"}, 2, NULL, "text, states or json"},
+    {"an unknown format", {"plan", MLP, "--format", "xml"}, 2, NULL, "text, states, json or decisions"},
     {"the plan", {"plan", MLP, "--ranks", "2"}, 0, "peak", NULL},
     {"a plan needs no data", {"plan", "model.onnx", "--ranks", "3"}, 0, "peak", NULL},
     {"nor does a check", {"check", "model.onnx"}, 0, "would be refused: nothing", NULL},

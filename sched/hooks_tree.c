@@ -1,0 +1,291 @@
+// hooks_tree.c - the modules of a model as its file shows them: every path that a node's scopes
+// name, the parameters that nodes there read, and which modules are leaves.
+// SPDX-License-Identifier: Apache-2.0
+#include "sched/hooks_tree.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NO_STACK "_empty_nn_module_stack_from_metadata_hook"
+#define MOST_ELEMENTS 1000000000 // a module of more is never made a leaf by its granularity
+
+bool zx_module_below(const char *path, const char *above)
+{
+    const size_t n = strlen(above);
+    if (n == 0) return path[0] != '\0';
+    return strncmp(path, above, n) == 0 && path[n] == '.';
+}
+
+// ---- paths --------------------------------------------------------------------------------------
+
+// "a.b" of "a@2.b@1": a module has one path, however often it is called.
+static const char *path_of(zx_arena *mem, const char *said)
+{
+    if (strchr(said, '@') == NULL) return said;
+    char *path = ZX_NEW(mem, char, strlen(said) + 1);
+    size_t n = 0;
+    for (const char *s = said; *s != '\0';) {
+        const size_t digits = *s == '@' ? strspn(s + 1, "0123456789") : 0;
+        if (digits > 0 && (s[1 + digits] == '.' || s[1 + digits] == '\0'))
+            s += 1 + digits;
+        else
+            path[n++] = *s++;
+    }
+    return path;
+}
+
+static bool is_stated(const zx_source *s)
+{
+    for (uint32_t i = 0; i < s->n_scopes; i++)
+        if (strcmp(s->scopes[i], NO_STACK) == 0) return false;
+    return s->n_scopes > 0;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    const zx_module *x = a, *y = b;
+    return strcmp(x->path, y->path);
+}
+
+uint32_t zx_module_find(const zx_module_tree *t, const char *path)
+{
+    const zx_module key = {.path = path};
+    const zx_module *m = bsearch(&key, t->modules, t->n_modules, sizeof key, by_path);
+    return m == NULL ? ZX_NONE : (uint32_t)(m - t->modules);
+}
+
+static bool same_scopes(const zx_source *a, const zx_source *b)
+{
+    if (a->n_scopes != b->n_scopes) return false;
+    for (uint32_t i = a->n_scopes; i-- > 0;)
+        if (strcmp(a->scopes[i], b->scopes[i]) != 0) return false;
+    return true;
+}
+
+// Every module that a node stands in, or that the caller's list names. "" sorts first: the root.
+static zx_status find_modules(const zx_graph *g, const zx_hooks_options *o, zx_arena *mem,
+                              zx_module_tree *t, zx_err *err)
+{
+    zx_module *list = NULL;
+    uint32_t n = 0, cap = 0;
+    bool any = false;
+    ZX_GROW(mem, list, n, cap);
+    list[n++].path = "";
+    for (uint32_t i = 0; i < g->n_sources; i++) {
+        const zx_source *s = &g->sources[i];
+        if (!is_stated(s)) continue;
+        any = true;
+        if (i > 0 && same_scopes(s, s - 1)) continue;
+        for (uint32_t k = 0; k < s->n_scopes; k++) {
+            ZX_GROW(mem, list, n, cap);
+            list[n++] = (zx_module){.path = path_of(mem, s->scopes[k])};
+        }
+    }
+    if (!any) {
+        zx_err_hint(err, "export the model with torch.onnx.export(..., dynamo=True)");
+        return ZX_FAIL(err, ZX_E_UNSUPPORTED,
+                       "no node says in which module it stands (pkg.torch.onnx.name_scopes): hooks "
+                       "can't be followed");
+    }
+    for (uint32_t i = 0; i < o->n_calls; i++) {
+        ZX_GROW(mem, list, n, cap);
+        list[n++] = (zx_module){.path = o->calls[i]};
+    }
+    qsort(list, n, sizeof *list, by_path);
+    uint32_t kept = 1;
+    for (uint32_t i = 1; i < n; i++)
+        if (strcmp(list[i].path, list[kept - 1].path) != 0) list[kept++] = list[i];
+    t->modules = list;
+    t->n_modules = kept;
+    return ZX_OK;
+}
+
+static void find_scopes(const zx_graph *g, zx_arena *mem, zx_module_tree *t)
+{
+    t->scopes = ZX_NEW(mem, zx_scopes, g->n_sources + 1);
+    for (uint32_t i = 0; i < g->n_sources; i++) {
+        const zx_source *s = &g->sources[i];
+        zx_scopes *to = &t->scopes[i];
+        if (!is_stated(s)) continue;
+        if (i > 0 && same_scopes(s, s - 1)) {
+            *to = t->scopes[i - 1];
+            continue;
+        }
+        zx_scope *at = ZX_NEW(mem, zx_scope, s->n_scopes);
+        for (uint32_t k = 0; k < s->n_scopes; k++) {
+            const uint32_t m = zx_module_find(t, path_of(mem, s->scopes[k]));
+            if (m != 0) at[to->n++] = (zx_scope){s->scopes[k], m};
+        }
+        to->at = at;
+        to->stated = true;
+    }
+}
+
+// ---- parameters ---------------------------------------------------------------------------------
+
+typedef struct read {
+    uint32_t module, param;
+} read;
+typedef struct reads {
+    uint32_t n, cap;
+    read *at;
+} reads;
+
+static int by_module(const void *a, const void *b)
+{
+    const read *x = a, *y = b;
+    if (x->module != y->module) return x->module < y->module ? -1 : 1;
+    return x->param < y->param ? -1 : x->param > y->param;
+}
+
+static void sort_reads(reads *r)
+{
+    if (r->n > 0) qsort(r->at, r->n, sizeof *r->at, by_module);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < r->n; i++)
+        if (kept == 0 || by_module(&r->at[i], &r->at[kept - 1]) != 0) r->at[kept++] = r->at[i];
+    r->n = kept;
+}
+
+static void add_read(zx_arena *mem, reads *r, uint32_t module, uint32_t param)
+{
+    ZX_GROW(mem, r->at, r->n, r->cap);
+    r->at[r->n++] = (read){module, param};
+}
+
+// A parameter read in a module is read below all the modules that hold it.
+static void add_above(zx_arena *mem, const zx_module_tree *t, reads *r, uint32_t module,
+                      uint32_t param)
+{
+    const char *path = t->modules[module].path;
+    add_read(mem, r, module, param);
+    if (module != 0) add_read(mem, r, 0, param);
+    for (const char *dot = strchr(path, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
+        const uint32_t m = zx_module_find(t, zx_arena_strn(mem, path, (size_t)(dot - path)));
+        if (m != ZX_NONE && m != 0) add_read(mem, r, m, param);
+    }
+}
+
+static void give_sets(zx_arena *mem, zx_module_tree *t, reads *r, bool below)
+{
+    sort_reads(r);
+    uint32_t *list = ZX_NEW(mem, uint32_t, r->n + 1);
+    for (uint32_t i = 0; i < r->n; i++) list[i] = r->at[i].param;
+    for (uint32_t i = 0, n; i < r->n; i += n) {
+        for (n = 1; i + n < r->n && r->at[i + n].module == r->at[i].module;) n++;
+        zx_module *m = &t->modules[r->at[i].module];
+        *(below ? &m->all : &m->own) = list + i;
+        *(below ? &m->n_all : &m->n_own) = n;
+    }
+}
+
+static void find_params(const zx_graph *g, zx_arena *mem, zx_module_tree *t)
+{
+    reads own = {0}, all = {0};
+    uint32_t open = 0; // the module of the last node that stated one
+    t->params = ZX_NEW(mem, uint32_t, g->n_tensors + 1);
+    for (uint32_t i = 0; i < g->n_tensors; i++) t->params[i] = g->tensor_params[i];
+    for (uint32_t i = 0; i < g->n_sources; i++) {
+        const zx_source *s = &g->sources[i];
+        const zx_scopes *at = &t->scopes[i];
+        if (at->stated) open = at->n > 0 ? at->at[at->n - 1].module : 0;
+        for (uint32_t k = 0; k < s->n_in; k++) {
+            const uint32_t p = s->in_ids[k] == ZX_NONE ? ZX_NONE : t->params[s->in_ids[k]];
+            if (p == ZX_NONE) continue;
+            if (strcmp(s->op, "Identity") == 0 && s->n_out == 1 && s->out_ids[0] != ZX_NONE)
+                t->params[s->out_ids[0]] = p; // another name of it, read where that is read
+            else
+                add_read(mem, &own, open, p);
+        }
+    }
+    sort_reads(&own);
+    for (uint32_t i = 0; i < own.n; i++) add_above(mem, t, &all, own.at[i].module, own.at[i].param);
+    give_sets(mem, t, &own, false);
+    give_sets(mem, t, &all, true);
+}
+
+// ---- leaves -------------------------------------------------------------------------------------
+
+static bool ends_with(const char *s, const char *end)
+{
+    const size_t n = strlen(s), k = strlen(end);
+    return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+static void mark_named(const zx_hooks_options *o, zx_arena *mem, zx_module_tree *t, zx_notes *notes)
+{
+    for (uint32_t i = 0; i < o->n_names; i++) {
+        const uint32_t m = zx_module_find(t, o->names[i]);
+        if (m != ZX_NONE) t->modules[m].leaf = true;
+        if (m == ZX_NONE)
+            zx_note(notes, mem, "leaf_module.names: no node of the file stands in a module '%s'",
+                    zx_text_safe(mem, o->names[i]));
+    }
+    for (uint32_t i = 0; i < o->n_suffixes; i++) {
+        bool found = false;
+        for (uint32_t m = 0; m < t->n_modules; m++) {
+            if (!ends_with(t->modules[m].path, o->suffixes[i])) continue;
+            t->modules[m].leaf = found = true;
+        }
+        if (!found)
+            zx_note(notes, mem,
+                    "leaf_module.name_suffixes: no node of the file stands in a module '*%s'",
+                    zx_text_safe(mem, o->suffixes[i]));
+    }
+}
+
+// Elements a layer of a module: all its parameters over the modules in it that hold any.
+// INT64_MAX: never a leaf by this. Containers that nobody calls are no modules here.
+static int64_t granularity(const zx_graph *g, const zx_module_tree *t, uint32_t module)
+{
+    const zx_module *m = &t->modules[module];
+    int64_t elements = 0, layers = 0;
+    bool inner = false;
+    for (uint32_t i = 0; i < m->n_all; i++)
+        elements += zx_shape_count(&g->values[g->params[m->all[i]].value].type.shape);
+    for (uint32_t i = 0; i < t->n_modules; i++) {
+        const bool below = zx_module_below(t->modules[i].path, m->path);
+        inner = inner || below;
+        layers += (below || i == module) && t->modules[i].n_all > 0;
+    }
+    return !inner || layers == 0 || elements > MOST_ELEMENTS ? INT64_MAX : elements / layers;
+}
+
+static void mark_granular(const zx_graph *g, int64_t most, zx_arena *mem, zx_module_tree *t,
+                          zx_notes *notes)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < t->n_modules; i++) { // in order of paths: what holds comes first
+        bool within = false;
+        for (uint32_t k = 0; k < i && !within; k++)
+            within = t->modules[k].leaf && zx_module_below(t->modules[i].path, t->modules[k].path);
+        if (within || granularity(g, t, i) > most) continue;
+        t->modules[i].leaf = any = true;
+    }
+    if (!any)
+        zx_note(notes, mem,
+                "stage3_module_granularity_threshold %lld is below every module's granularity: no "
+                "module becomes a leaf by it",
+                (long long)most);
+}
+
+zx_status zx_module_tree_make(const zx_graph *g, const zx_hooks_options *o, zx_arena *mem,
+                              zx_module_tree *out, zx_notes *notes, zx_err *err)
+{
+    *out = (zx_module_tree){0};
+    ZX_TRY(find_modules(g, o, mem, out, err));
+    find_scopes(g, mem, out);
+    find_params(g, mem, out);
+    mark_named(o, mem, out, notes);
+    if (o->granularity > 0) mark_granular(g, o->granularity, mem, out, notes);
+    for (uint32_t i = 0; i < out->n_modules; i++) {
+        const char *path = out->modules[i].path;
+        bool within = i > 0 && out->modules[0].leaf;
+        for (const char *dot = strchr(path, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
+            const uint32_t m = zx_module_find(out, zx_arena_strn(mem, path, (size_t)(dot - path)));
+            within = within || (m != ZX_NONE && out->modules[m].leaf);
+        }
+        out->modules[i].hooked = !within;
+    }
+    return ZX_OK;
+}
