@@ -69,13 +69,25 @@ ZX_CLONES static void log_grad_row(const float *dy, const float *y, float *dx, i
     ZX_SIMD for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - vm_exp(y[i]) * sum;
 }
 
+// A row that was masked out as a whole is NaN, and whoever knows puts zeros in its place: then no
+// gradient arrives, and none leaves, as in PyTorch's own attention. 0 * NaN would say otherwise.
+static bool is_masked_out(const float *dy, const float *y, int64_t n, int64_t inner)
+{
+    if (n == 0 || y[0] == y[0]) return false;
+    for (int64_t i = 0; i < n; i++)
+        if (dy[i * inner] != 0) return false;
+    return true;
+}
+
 static void grad_rows(void *ctx, int64_t from, int64_t to)
 {
     const softmax_job *j = ctx;
     const int64_t n = j->a.n;
     for (int64_t r = from; r < to; r++) {
         const float *dy = j->dy + r * n, *y = j->x + r * n;
-        if (j->log)
+        if (is_masked_out(dy, y, n, 1))
+            memset(j->y + r * n, 0, (size_t)n * sizeof *j->y);
+        else if (j->log)
             log_grad_row(dy, y, j->y + r * n, n, (float)zx_row_sum(dy, n));
         else
             grad_row(dy, y, j->y + r * n, n, (float)zx_row_dot(dy, y, n));
@@ -117,6 +129,8 @@ ZX_CLONES static void grad_tile(const float *dy, const float *y, float *dx, int6
                                 int64_t inner, int64_t w, bool log_form)
 {
     double sum[TILE] = {0};
+    bool masked_out[TILE];
+    for (int64_t c = 0; c < w; c++) masked_out[c] = is_masked_out(dy + c, y + c, n, inner);
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = i * inner;
         if (log_form) {
@@ -135,6 +149,8 @@ ZX_CLONES static void grad_tile(const float *dy, const float *y, float *dx, int6
             ZX_SIMD for (int64_t c = 0; c < w; c++) dx[at + c] =
                 y[at + c] * (dy[at + c] - (float)sum[c]);
         }
+        for (int64_t c = 0; c < w; c++)
+            if (masked_out[c]) dx[at + c] = 0;
     }
 }
 

@@ -86,6 +86,14 @@ static const struct model_row {
     {"an ignored class", "", ignore_1, SGD, 2},
     {"an ignored label that never comes", "", ignore_minus_100, SGD, 2},
     {"names that are paths", "", hostile_names, SGD, 2},
+    {"a row that is masked out as a whole",
+     "m:f32[2,3]=0,0,0,-inf; z:f32[]=0; s=Add(logits,m); p=Softmax(s); k=IsNaN(p); "
+     "h=Where(k,z,p)",
+     NULL, SGD, 2},
+    {"a column that is masked out as a whole",
+     "m:f32[2,3]=0,-inf,0,0,-inf,0; z:f32[]=0; s=Add(logits,m); p=Softmax(s){axis=0}; "
+     "k=IsNaN(p); h=Where(k,z,p)",
+     NULL, SGD, 2},
     {"a mask that shuts the gradient out",
      "n=Sqrt(logits); c:f32[]=0; k=Greater(logits,c); one:f32[2,3]=1; s=Where(k,logits,one); "
      "q=Sqrt(s); h=Where(k,q,logits)",
