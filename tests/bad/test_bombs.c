@@ -229,8 +229,8 @@ static const struct row {
     {"30,000 tensors that are inputs, too", "", many_tensors, "train", 0, "done: 1 step"},
     {"a split into 50,000", "h=Split(logits){num_outputs=50000}", many_outputs, "train", 3, "'ce'"},
     {"a constant of 28 TiB",
-     "s:i64[2]=2500000000000,3; c=ConstantOfShape(s); k=ReduceSum(c); h=Add(logits,k)", NULL, "train",
-     3, "'c'"},
+     "s:i64[2]=2500000000000,3; c=ConstantOfShape(s); k=ReduceSum(c); h=Add(logits,k)", NULL,
+     "train", 3, "'c'"},
 };
 
 static void bomb(void **state)
