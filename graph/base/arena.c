@@ -25,7 +25,7 @@ void *zx_arena_alloc(zx_arena *a, size_t n, size_t size, size_t align)
         const size_t room = want > CHUNK_BYTES ? want : CHUNK_BYTES;
         const size_t total = (sizeof(struct zx_chunk) + room + 63) & ~(size_t)63;
         struct zx_chunk *c = aligned_alloc(64, total);
-        ZX_ASSERT(c != NULL);
+        if (c == NULL) zx_no_memory(total);
         c->below = a->top;
         c->size = room;
         a->top = c;

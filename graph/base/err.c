@@ -6,11 +6,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void zx_bug(const char *file, int line, const char *what)
 {
     fprintf(stderr, "zerox: %s:%d: bug: %s\n", file, line, what);
     abort();
+}
+
+void zx_no_memory(size_t bytes)
+{
+    fprintf(stderr,
+            "zerox: the host has no memory for another %zu bytes\n"
+            "try: fewer ranks, or a host with more memory\n",
+            bytes);
+    _exit(1);
 }
 
 static const struct {

@@ -36,6 +36,8 @@ ZX_BEGIN_C
 // A broken promise between our own functions: a bug, never bad input. Always compiled in.
 #define ZX_ASSERT(cond) ((cond) ? (void)0 : zx_bug(__FILE__, __LINE__, #cond))
 ZX_NORETURN void zx_bug(const char *file, int line, const char *what);
+// The host has no memory for our own lists and names: said, and the end (see arena.h).
+ZX_NORETURN void zx_no_memory(size_t bytes);
 
 // True, and *out = a * b (or a + b), unless that overflows.
 static inline bool zx_mul_u64(uint64_t a, uint64_t b, uint64_t *out)

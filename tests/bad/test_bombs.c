@@ -1,10 +1,12 @@
 // test_bombs.c - small files that ask for much: models that are deep, long, or multiply what they
 // hold. They are refused, or trained, in seconds and in bounded memory.
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/bad/bad.h"
@@ -269,6 +271,25 @@ static void nested(void **state)
     }
 }
 
+// A host out of memory is said to be that, not a bug.
+static void no_memory(void **state)
+{
+    (void)state;
+    int status = 0;
+    fflush(NULL);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        zx_arena mem = {0};
+        const int null = open("/dev/null", O_WRONLY);
+        dup2(null, 2);
+        zx_arena_alloc(&mem, (size_t)1 << 50, 1, 64);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+}
+
 static int setup(void **state)
 {
     if (bad_setup(state) != 0) return 1;
@@ -278,9 +299,10 @@ static int setup(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + 1];
+    struct CMUnitTest tests[ZX_COUNT(rows) + 2];
     size_t n = 0;
     for (; n < ZX_COUNT(rows); n++) tests[n] = zx_case(rows[n].name, bomb, &rows[n]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(nested);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(no_memory);
     return cmocka_run_group_tests(tests, setup, bad_teardown);
 }
