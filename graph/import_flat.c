@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define MAX_DEPTH 100     // of function calls and branches within each other
+#define MAX_DEPTH 100    // of function calls and branches within each other
 #define MAX_NODES 500000 // after inlining: functions that call others twice grow exponentially
 
 // ---- names

@@ -8,10 +8,10 @@
 typedef struct zx_progress_step {
     uint64_t step, steps; // 1-based; of all
     double loss, grad_norm, lr;
-    double rate;      // tokens or samples a second
-    const char *unit; // "tok/s", "smp/s"
-    double seconds;   // of a step
-    double eta;       // seconds to go; < 0: not known
+    double rate;            // tokens or samples a second
+    const char *unit;       // "tok/s", "smp/s"
+    double seconds;         // of a step
+    double eta;             // seconds to go; < 0: not known
     double exposed_seconds; // < 0: there is no communication
     uint64_t resident_bytes;
 } zx_progress_step;

@@ -23,8 +23,8 @@ const char *zx_text_safe(zx_arena *mem, const char *name);
 // `s` as a JSON string, quotes included, appended to t; invalid UTF-8 becomes U+FFFD.
 void zx_text_json(zx_text *t, const char *s);
 
-// The one of `names` (n of them) that `name` was probably meant to be: at most a third of its letters
-// differ, or one begins with the other; NULL if none is near.
+// The one of `names` (n of them) that `name` was probably meant to be: at most a third of its
+// letters differ, or one begins with the other; NULL if none is near.
 const char *zx_text_nearest(const char *name, const char *const *names, size_t n);
 bool zx_text_match(const char *glob, const char *name); // * and ?, the whole name
 
