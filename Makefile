@@ -27,7 +27,7 @@ check: ## tests under sanitizers and by clang, format, licences, include directi
 	@.ci/install build test check
 	@.ci/check full
 
-check-quick: ## the part of it that CI runs
+check-quick: ## the part of it to run beside an edit
 	@.ci/install build test check
 	@.ci/check quick
 
