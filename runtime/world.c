@@ -157,13 +157,6 @@ bool zx_world_claim(zx_world *w, const char *sentence)
     return true;
 }
 
-bool zx_world_lost_rank(const zx_world *w, uint32_t *rank)
-{
-    const uint32_t lost = w->shared != NULL ? atomic_load(&w->shared->lost) : 0;
-    *rank = lost & 0xffff;
-    return lost != 0;
-}
-
 // ---- collective calls ---------------------------------------------------------------------------
 
 // An outcome as bytes: status, number of causes kept, then those and the hint as C strings.

@@ -44,8 +44,6 @@ bool zx_world_lost(const zx_world *w);
 void zx_world_abort(zx_world *w); // tells all peers to stop waiting
 // The sentence for err: "rank 2 died (connection closed)", E_COMM.
 zx_status zx_world_why(const zx_world *w, zx_err *err);
-// True once something was lost; then *rank is who died, gave up or left.
-bool zx_world_lost_rank(const zx_world *w, uint32_t *rank);
 // True once a rank has closed its world. Who still waits for it calls zx_world_gone: that rank is
 // lost, and everybody stops waiting.
 bool zx_world_left(zx_world *w, uint32_t rank);

@@ -496,8 +496,3 @@ const zx_decision *zx_coordinator_decided(const zx_coordinator *c, uint32_t *n,
     *lists = c->lists;
     return c->decided;
 }
-
-bool zx_coordinator_persists(const zx_coordinator *c, uint32_t id)
-{
-    return c->params[id].persist;
-}

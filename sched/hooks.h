@@ -92,7 +92,6 @@ zx_status zx_coordinator_run(zx_coordinator *c, const zx_hook *events, uint32_t 
                              zx_err *err);
 const zx_decision *zx_coordinator_decided(const zx_coordinator *c, uint32_t *n,
                                           const uint32_t **lists);
-bool zx_coordinator_persists(const zx_coordinator *c, uint32_t param);
 
 // ---- written down -------------------------------------------------------------------------------
 

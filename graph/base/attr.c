@@ -54,15 +54,6 @@ const int64_t *zx_attr_ints(const zx_attrs *a, zx_attr_id id, uint32_t *n)
     return x->i;
 }
 
-zx_shape zx_attr_shape(const zx_attrs *a, zx_attr_id id)
-{
-    zx_shape s = {0};
-    const int64_t *d = zx_attr_ints(a, id, &s.rank);
-    ZX_ASSERT(s.rank <= ZX_MAX_RANK);
-    for (uint32_t i = 0; i < s.rank; i++) s.dim[i] = d[i];
-    return s;
-}
-
 static zx_attrs with(zx_arena *mem, zx_attrs a, zx_attr one)
 {
     zx_attr *list = ZX_NEW(mem, zx_attr, a.n + 1);

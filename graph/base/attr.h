@@ -33,8 +33,6 @@ int64_t zx_attr_int(const zx_attrs *a, zx_attr_id id, int64_t absent);
 double zx_attr_float(const zx_attrs *a, zx_attr_id id, double absent);
 // The integers of an attribute that must be there (a broken promise if not); *n may be NULL.
 const int64_t *zx_attr_ints(const zx_attrs *a, zx_attr_id id, uint32_t *n);
-// The attribute as a shape (SHAPE and its like).
-zx_shape zx_attr_shape(const zx_attrs *a, zx_attr_id id);
 
 // Building: each returns `a` with one attribute more (or replaced), copied into `mem`.
 zx_attrs zx_attrs_int(zx_arena *mem, zx_attrs a, zx_attr_id id, int64_t value);
