@@ -38,7 +38,6 @@ struct zx_dnnl {
     uint32_t n_steps;
     uint64_t work_bytes;
     int threads;
-    const char *implementation;
 };
 
 // An operand of the primitive being added: its name there, and where it lies outside.
@@ -185,9 +184,7 @@ static zx_status add_primitive(zx_dnnl *d, dnnl_primitive_desc_t pd, const opera
     uint64_t at[MOST_ARGS] = {0};
     bool moved[MOST_ARGS] = {false};
     int made = 0;
-    zx_status st = check(
-        dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&d->implementation),
-        "a query", err);
+    zx_status st = ZX_OK;
     for (; st == ZX_OK && made < n; made++) {
         const operand *o = &list[made];
         see_desc inside = dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, o->arg);
@@ -418,11 +415,6 @@ zx_status zx_dnnl_conv(zx_dnnl_conv_kind kind, const zx_dnnl_tensor *x, const zx
 uint64_t zx_dnnl_work_bytes(const zx_dnnl *d)
 {
     return d->work_bytes;
-}
-
-const char *zx_dnnl_implementation(const zx_dnnl *d)
-{
-    return d->implementation;
 }
 
 static dnnl_status_t run_step(const zx_dnnl *d, const step *s, void *const *outside, void *work)

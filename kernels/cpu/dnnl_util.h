@@ -49,8 +49,6 @@ zx_status zx_dnnl_conv(zx_dnnl_conv_kind kind, const zx_dnnl_tensor *x, const zx
                        const zx_dnnl_window *window, int threads, zx_dnnl **out, zx_err *err);
 
 uint64_t zx_dnnl_work_bytes(const zx_dnnl *d);
-const char *
-zx_dnnl_implementation(const zx_dnnl *d); // the library's name for what it does, to report
 // Runs the program with the number of threads that it was made for: a library failure becomes a
 // fault of the call. Allocates nothing of ours.
 zx_status zx_dnnl_run(const zx_dnnl *d, void *const *outside, const zx_call *call, zx_err *err);
