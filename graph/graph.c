@@ -267,6 +267,20 @@ const char *zx_node_module(const zx_graph *g, const zx_node *n, zx_arena *mem)
     return s->n_scopes > 0 ? zx_text_safe(mem, s->scopes[s->n_scopes - 1]) : "";
 }
 
+const uint32_t *zx_graph_roots(const zx_graph *g, zx_arena *mem)
+{
+    uint32_t *root = ZX_NEW(mem, uint32_t, g->n_values + 1);
+    for (uint32_t v = 0; v < g->n_values; v++) root[v] = v;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const zx_node *n = &g->nodes[i];
+        if ((zx_ops[n->op].flags & ZX_OP_VIEW) == 0) continue;
+        const uint32_t out = zx_node_out(g, n, 0);
+        if (out != ZX_NONE)
+            root[out] = root[zx_node_in(g, n, 0)]; // nodes come in an order that runs
+    }
+    return root;
+}
+
 static void mix(uint64_t *h, const void *bytes, size_t n)
 {
     const unsigned char *p = bytes;

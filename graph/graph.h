@@ -108,6 +108,8 @@ static inline uint32_t zx_node_out(const zx_graph *g, const zx_node *n, uint32_t
 }
 // "a/b" for messages: the node's module path joined by dots, "" if it has none.
 const char *zx_node_module(const zx_graph *g, const zx_node *n, zx_arena *mem);
+// Views followed to the value that has the bytes: root[n_values], into mem.
+const uint32_t *zx_graph_roots(const zx_graph *g, zx_arena *mem);
 // A 64-bit FNV-1a hash over everything that decides a plan and its results (not constants' bytes).
 uint64_t zx_graph_hash(const zx_graph *g);
 

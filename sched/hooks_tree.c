@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NO_STACK "_empty_nn_module_stack_from_metadata_hook"
+#include "graph/blocks.h"
+
 #define MOST_ELEMENTS 1000000000 // a module of more is never made a leaf by its granularity
 
 bool zx_module_below(const char *path, const char *above)
@@ -17,29 +18,6 @@ bool zx_module_below(const char *path, const char *above)
 }
 
 // ---- paths --------------------------------------------------------------------------------------
-
-// "a.b" of "a@2.b@1": a module has one path, however often it is called.
-static const char *path_of(zx_arena *mem, const char *said)
-{
-    if (strchr(said, '@') == NULL) return said;
-    char *path = ZX_NEW(mem, char, strlen(said) + 1);
-    size_t n = 0;
-    for (const char *s = said; *s != '\0';) {
-        const size_t digits = *s == '@' ? strspn(s + 1, "0123456789") : 0;
-        if (digits > 0 && (s[1 + digits] == '.' || s[1 + digits] == '\0'))
-            s += 1 + digits;
-        else
-            path[n++] = *s++;
-    }
-    return path;
-}
-
-static bool is_stated(const zx_source *s)
-{
-    for (uint32_t i = 0; i < s->n_scopes; i++)
-        if (strcmp(s->scopes[i], NO_STACK) == 0) return false;
-    return s->n_scopes > 0;
-}
 
 static int by_path(const void *a, const void *b)
 {
@@ -73,12 +51,12 @@ static zx_status find_modules(const zx_graph *g, const zx_hooks_options *o, zx_a
     list[n++].path = "";
     for (uint32_t i = 0; i < g->n_sources; i++) {
         const zx_source *s = &g->sources[i];
-        if (!is_stated(s)) continue;
+        if (!zx_source_has_module(s)) continue;
         any = true;
         if (i > 0 && same_scopes(s, s - 1)) continue;
         for (uint32_t k = 0; k < s->n_scopes; k++) {
             ZX_GROW(mem, list, n, cap);
-            list[n++] = (zx_module){.path = path_of(mem, s->scopes[k])};
+            list[n++] = (zx_module){.path = zx_scope_path(s->scopes[k], mem)};
         }
     }
     if (!any) {
@@ -106,14 +84,14 @@ static void find_scopes(const zx_graph *g, zx_arena *mem, zx_module_tree *t)
     for (uint32_t i = 0; i < g->n_sources; i++) {
         const zx_source *s = &g->sources[i];
         zx_scopes *to = &t->scopes[i];
-        if (!is_stated(s)) continue;
+        if (!zx_source_has_module(s)) continue;
         if (i > 0 && same_scopes(s, s - 1)) {
             *to = t->scopes[i - 1];
             continue;
         }
         zx_scope *at = ZX_NEW(mem, zx_scope, s->n_scopes);
         for (uint32_t k = 0; k < s->n_scopes; k++) {
-            const uint32_t m = zx_module_find(t, path_of(mem, s->scopes[k]));
+            const uint32_t m = zx_module_find(t, zx_scope_path(s->scopes[k], mem));
             if (m != 0) at[to->n++] = (zx_scope){s->scopes[k], m};
         }
         to->at = at;

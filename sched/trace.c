@@ -8,16 +8,7 @@
 
 const uint32_t *zx_trace_roots(const zx_graph *g, zx_arena *mem)
 {
-    uint32_t *root = ZX_NEW(mem, uint32_t, g->n_values);
-    for (uint32_t v = 0; v < g->n_values; v++) root[v] = v;
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
-        const zx_node *n = &g->nodes[i];
-        if (zx_node_runs(n)) continue;
-        const uint32_t out = zx_node_out(g, n, 0);
-        if (out != ZX_NONE)
-            root[out] = root[zx_node_in(g, n, 0)]; // nodes come in an order that runs
-    }
-    return root;
+    return zx_graph_roots(g, mem);
 }
 
 double zx_trace_seconds(const zx_graph *g, const zx_node *n, const zx_machine *m, zx_cost *cost)
