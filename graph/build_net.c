@@ -44,14 +44,26 @@ static void put_scopes(zx_net *n, const char *role)
     zx_text_free(&t);
 }
 
+void zx_net_named(zx_net *n, const char *op, const char *role, uint32_t n_in, const char *const *in,
+                  uint32_t n_out, const char *const *out)
+{
+    n->node = zx_onnx_node(&n->out, op, name_of(n, "/", role), n_in, in, n_out, out);
+    put_scopes(n, role);
+}
+
+void zx_net_node(zx_net *n, const char *op, const char *role, uint32_t n_in, const char *const *in,
+                 uint32_t n_out, const char **out)
+{
+    for (uint32_t i = 0; i < n_out; i++) out[i] = name_of(n, "/", out[i]);
+    zx_net_named(n, op, role, n_in, in, n_out, out);
+}
+
 const char *zx_net_op(zx_net *n, const char *op, const char *role, const char *a, const char *b,
                       const char *c)
 {
-    const char *const in[] = {a, b, c};
-    const char *name = name_of(n, "/", role);
-    n->node = zx_onnx_node(&n->out, op, name, 3, in, 1, &name);
-    put_scopes(n, role);
-    return name;
+    const char *y = role;
+    zx_net_node(n, op, role, 3, (const char *const[]){a, b, c}, 1, &y);
+    return y;
 }
 
 const char *zx_net_op_int(zx_net *n, const char *op, const char *role, const char *a, const char *b,
@@ -66,11 +78,9 @@ void zx_net_split(zx_net *n, const char *const *roles, const char *x, uint32_t p
                   const int64_t *sizes, const char **out)
 {
     const char *const in[] = {x, zx_net_ints(n, parts, sizes)};
-    for (uint32_t i = 0; i < parts; i++) out[i] = name_of(n, "/", roles[i]);
-    const char *role = zx_arena_printf(n->mem, "split_%s", roles[0]);
-    n->node = zx_onnx_node(&n->out, "Split", name_of(n, "/", role), 2, in, parts, out);
+    for (uint32_t i = 0; i < parts; i++) out[i] = roles[i];
+    zx_net_node(n, "Split", zx_arena_printf(n->mem, "split_%s", roles[0]), 2, in, parts, out);
     zx_onnx_node_int(&n->out, n->node, "axis", -1);
-    put_scopes(n, role);
 }
 
 const char *zx_net_reshape(zx_net *n, const char *role, const char *x, uint32_t rank,
@@ -150,6 +160,16 @@ const char *zx_net_linear(zx_net *n, const char *x, const char *weight)
     return zx_net_op(n, "MatMul", "matmul", x, t, NULL);
 }
 
+const char *zx_net_attention(zx_net *n, const char *role, const char *q, const char *k,
+                             const char *v, const zx_new_sizes *s)
+{
+    const char *y = zx_net_op(n, "Attention", role, q, k, v);
+    zx_onnx_node_int(&n->out, n->node, "q_num_heads", s->heads);
+    zx_onnx_node_int(&n->out, n->node, "kv_num_heads", s->kv_heads);
+    zx_onnx_node_int(&n->out, n->node, "is_causal", 1);
+    return y;
+}
+
 const char *zx_net_positions(zx_net *n)
 {
     const char *length = zx_net_op(n, "Shape", "length", "input_ids", NULL, NULL);
@@ -179,14 +199,24 @@ void zx_net_token_inputs(zx_net *n, const zx_new_sizes *s)
     zx_onnx_input(&n->out, "labels", ZX_I64, 2, dims, symbols);
 }
 
+static void put_loss(zx_net *n, const char *op, uint32_t n_in, const char *const *in)
+{
+    const char *loss = "loss";
+    zx_net_named(n, op, "cross_entropy", n_in, in, 1, &loss);
+    zx_onnx_node_text(&n->out, n->node, "reduction", "mean");
+    zx_onnx_node_int(&n->out, n->node, "ignore_index", IGNORED_LABEL);
+    zx_onnx_output(&n->out, loss, ZX_F32, 0, NULL, NULL);
+}
+
 void zx_net_loss(zx_net *n, const char *logits, int64_t classes)
 {
     const char *x = zx_net_reshape(n, "logits_2d", logits, 2, (const int64_t[]){-1, classes});
     const char *labels = zx_net_reshape(n, "labels_1d", "labels", 1, (const int64_t[]){-1});
-    const char *const in[] = {x, labels}, *loss = "loss";
-    n->node = zx_onnx_node(&n->out, "SoftmaxCrossEntropyLoss", "cross_entropy", 2, in, 1, &loss);
-    zx_onnx_node_text(&n->out, n->node, "reduction", "mean");
-    zx_onnx_node_int(&n->out, n->node, "ignore_index", IGNORED_LABEL);
-    put_scopes(n, "cross_entropy");
-    zx_onnx_output(&n->out, loss, ZX_F32, 0, NULL, NULL);
+    put_loss(n, "SoftmaxCrossEntropyLoss", 2, (const char *const[]){x, labels});
+}
+
+void zx_net_linear_loss(zx_net *n, const char *x, const char *weight)
+{
+    put_loss(n, "LinearCrossEntropy", 3, (const char *const[]){x, weight, "labels"});
+    zx_onnx_node_domain(&n->out, n->node, "zerox", 1);
 }

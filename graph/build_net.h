@@ -36,6 +36,12 @@ const char *zx_net_op(zx_net *n, const char *op, const char *role, const char *a
 // The same with an integer attribute.
 const char *zx_net_op_int(zx_net *n, const char *op, const char *role, const char *a, const char *b,
                           const char *attribute, int64_t v);
+// The same with any number of inputs and outputs; out[] holds the outputs' roles, and then names.
+void zx_net_node(zx_net *n, const char *op, const char *role, uint32_t n_in, const char *const *in,
+                 uint32_t n_out, const char **out);
+// The same, but the outputs are named as they are given (an output of the graph).
+void zx_net_named(zx_net *n, const char *op, const char *role, uint32_t n_in, const char *const *in,
+                  uint32_t n_out, const char *const *out);
 // Parts of `sizes` along the last axis into out[].
 void zx_net_split(zx_net *n, const char *const *roles, const char *x, uint32_t parts,
                   const int64_t *sizes, const char **out);
@@ -57,6 +63,11 @@ const char *zx_net_filled(zx_net *n, const char *name, int64_t size, float value
 // x [.., in] through the transpose of `weight` [out, in], as a linear layer without bias does.
 const char *zx_net_linear(zx_net *n, const char *x, const char *weight);
 
+// Causal attention: q [B, T, heads*D], k and v [B, T, kv_heads*D] to [B, T, heads*D]. Operator set
+// 23.
+const char *zx_net_attention(zx_net *n, const char *role, const char *q, const char *k,
+                             const char *v, const zx_new_sizes *s);
+
 // The length of the sequence's positions 0, 1, ... as int64 [T], from the shape of input_ids.
 const char *zx_net_positions(zx_net *n);
 // What is added to scores [.., T, T]: 0 where a position may look, else the most negative number.
@@ -65,6 +76,9 @@ const char *zx_net_causal_mask(zx_net *n, const char *positions);
 void zx_net_token_inputs(zx_net *n, const zx_new_sizes *s);
 // The mean cross-entropy of logits [.., classes] and "labels"; the graph's output "loss".
 void zx_net_loss(zx_net *n, const char *logits, int64_t classes);
+// The same of hidden states [batch, sequence, C] through `weight` [classes, C], in zerox's own
+// operator, in which the logits never exist as a whole.
+void zx_net_linear_loss(zx_net *n, const char *x, const char *weight);
 
 // The families.
 typedef void zx_new_build_fn(zx_net *n, const zx_new_sizes *s);

@@ -285,6 +285,7 @@ static bool read_as_weight(const zx_imp *c, uint32_t v, uint32_t rank, const zx_
         const char *op;
         uint32_t slots; // bit i: input i is a weight
     } rows[] = {
+        {"LinearCrossEntropy", 2}, // zerox's own
         {"MatMul", 3},
         {"Gemm", 7},
         {"Conv", 6},
@@ -301,8 +302,9 @@ static bool read_as_weight(const zx_imp *c, uint32_t v, uint32_t rank, const zx_
         const zx_inode *n = r->nodes[i];
         for (uint32_t k = 0; k < n->n_in && n->live; k++) {
             if (n->in[k] != v) continue;
-            for (uint32_t j = 0; j < ZX_COUNT(rows); j++)
-                if (is_op(n, rows[j].op) && (rows[j].slots >> k & 1)) return true;
+            const bool known = n->domain[0] == '\0' || strcmp(n->domain, "zerox") == 0;
+            for (uint32_t j = 0; known && j < ZX_COUNT(rows); j++)
+                if (strcmp(n->op, rows[j].op) == 0 && (rows[j].slots >> k & 1)) return true;
             if (rank == 1 && (is_op(n, "Add") || is_op(n, "Mul"))) return true;
             const bool moved = is_op(n, "Transpose") || is_op(n, "Reshape") ||
                                is_op(n, "Identity") || is_op(n, "Unsqueeze");

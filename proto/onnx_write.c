@@ -41,14 +41,23 @@ void zx_onnx_begin(zx_onnx_out *o, zx_arena *mem, const char *graph_name)
     o->model->producer_name = text_of(o, "zerox");
     o->model->graph = NEW_MESSAGE(o, Onnx__GraphProto, onnx__graph_proto__init);
     o->model->graph->name = text_of(o, graph_name);
-    o->model->opset_import = ZX_NEW(mem, Onnx__OperatorSetIdProto *, 1);
-    o->model->n_opset_import = 1;
-    Onnx__OperatorSetIdProto *opset =
+    zx_onnx_opset(o, "", OPSET);
+}
+
+void zx_onnx_opset(zx_onnx_out *o, const char *domain, int64_t version)
+{
+    Onnx__ModelProto *m = o->model;
+    for (size_t i = 0; i < m->n_opset_import; i++)
+        if (strcmp(m->opset_import[i]->domain, domain) == 0) {
+            m->opset_import[i]->version = version;
+            return;
+        }
+    Onnx__OperatorSetIdProto *s =
         NEW_MESSAGE(o, Onnx__OperatorSetIdProto, onnx__operator_set_id_proto__init);
-    opset->domain = text_of(o, "");
-    opset->has_version = true;
-    opset->version = OPSET;
-    o->model->opset_import[0] = opset;
+    s->domain = text_of(o, domain);
+    s->has_version = true;
+    s->version = version;
+    PUSH(o, m->opset_import, m->n_opset_import, o->cap_opsets, s);
 }
 
 static char **texts_of(zx_onnx_out *o, uint32_t n, const char *const *list)
@@ -147,6 +156,12 @@ void zx_onnx_node_tensor(zx_onnx_out *o, Onnx__NodeProto *node, const char *name
     Onnx__AttributeProto *a =
         add_attribute(o, node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
     a->t = tensor_of(o, NULL, type, data);
+}
+
+void zx_onnx_node_domain(zx_onnx_out *o, Onnx__NodeProto *node, const char *domain, int64_t version)
+{
+    node->domain = text_of(o, domain);
+    zx_onnx_opset(o, domain, version);
 }
 
 void zx_onnx_node_meta(zx_onnx_out *o, Onnx__NodeProto *node, const char *key, const char *value)

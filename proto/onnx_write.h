@@ -12,11 +12,13 @@
 typedef struct zx_onnx_out {
     zx_arena *mem;
     Onnx__ModelProto *model;
-    uint32_t cap_nodes, cap_initializers, cap_inputs, cap_outputs;
+    uint32_t cap_nodes, cap_initializers, cap_inputs, cap_outputs, cap_opsets;
 } zx_onnx_out;
 
 // IR version 10 and operator set 20: what PyTorch's exporter writes, and most tools read.
 void zx_onnx_begin(zx_onnx_out *o, zx_arena *mem, const char *graph_name);
+// The version of a domain's operator set, another one than before or a further one.
+void zx_onnx_opset(zx_onnx_out *o, const char *domain, int64_t version);
 
 // A node at the end of the graph. NULL or "" among `in`: an optional input that is left out.
 Onnx__NodeProto *zx_onnx_node(zx_onnx_out *o, const char *op, const char *name, uint32_t n_in,
@@ -29,6 +31,9 @@ void zx_onnx_node_text(zx_onnx_out *o, Onnx__NodeProto *node, const char *name, 
 // A tensor as an attribute, its bytes copied.
 void zx_onnx_node_tensor(zx_onnx_out *o, Onnx__NodeProto *node, const char *name,
                          const zx_type *type, const void *data);
+// Whose operator it is, where it isn't the standard's. The model then imports that version of it.
+void zx_onnx_node_domain(zx_onnx_out *o, Onnx__NodeProto *node, const char *domain,
+                         int64_t version);
 void zx_onnx_node_meta(zx_onnx_out *o, Onnx__NodeProto *node, const char *key, const char *value);
 
 // An initialiser, its bytes copied. Returns the name as the model keeps it. A name that is there
