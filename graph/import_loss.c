@@ -260,10 +260,11 @@ bool zx_import_shifts_labels(const zx_graph *g, bool *found)
     for (uint32_t i = g->n_nodes; i-- > 0;) {
         const zx_node *n = &g->nodes[i];
         if (n->op != ZX_OP_CROSS_ENTROPY && n->op != ZX_OP_NLL_LOSS &&
-            n->op != ZX_OP_GATHER_ELEMENTS)
+            n->op != ZX_OP_GATHER_ELEMENTS && n->op != ZX_OP_LINEAR_CROSS_ENTROPY)
             continue;
         bool moved = false;
-        const uint32_t v = trace_labels(g, zx_node_in(g, n, 1), &moved);
+        const uint32_t at = n->op == ZX_OP_LINEAR_CROSS_ENTROPY ? 2 : 1;
+        const uint32_t v = trace_labels(g, zx_node_in(g, n, at), &moved);
         if (v == ZX_NONE || g->values[v].role != ZX_R_INPUT) continue;
         *found = true;
         return moved;

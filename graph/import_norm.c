@@ -316,15 +316,15 @@ static zx_attrs loss_attrs(zx_imp *c)
     return a;
 }
 
-static uint32_t labels(zx_imp *c)
+static uint32_t labels(zx_imp *c, uint32_t input)
 {
-    const uint32_t y = zx_in(c, 1);
+    const uint32_t y = zx_in(c, input);
     return zx_ok(c) && zx_t(c, y) != ZX_I32 && zx_t(c, y) != ZX_I64 ? zx_cast(c, y, ZX_I64) : y;
 }
 
 void zx_lower_cross_entropy(zx_imp *c)
 {
-    const uint32_t x = zx_in(c, 0), y = labels(c), w = zx_in(c, 2);
+    const uint32_t x = zx_in(c, 0), y = labels(c, 1), w = zx_in(c, 2);
     const zx_attrs a = loss_attrs(c);
     if (!zx_wanted(c, 1)) {
         zx_out(c, 0, zx_e3(c, ZX_OP_CROSS_ENTROPY, a, x, y, w));
@@ -340,6 +340,16 @@ void zx_lower_cross_entropy(zx_imp *c)
 
 void zx_lower_nll_loss(zx_imp *c)
 {
-    const uint32_t x = zx_in(c, 0), y = labels(c), w = zx_in(c, 2);
+    const uint32_t x = zx_in(c, 0), y = labels(c, 1), w = zx_in(c, 2);
     zx_out(c, 0, zx_e3(c, ZX_OP_NLL_LOSS, loss_attrs(c), x, y, w));
+}
+
+// zerox' own: hidden states, the weight of the last layer [classes, inner size], labels.
+void zx_lower_linear_cross_entropy(zx_imp *c)
+{
+    uint32_t out[8];
+    const uint32_t in[] = {zx_in(c, 0), zx_in(c, 1), labels(c, 2)};
+    zx_ir_emit(c, ZX_OP_LINEAR_CROSS_ENTROPY, loss_attrs(c), in, 3, out);
+    for (uint32_t i = 0; i < 2 && zx_ok(c); i++)
+        if (i == 0 || zx_wanted(c, 1)) zx_out(c, i, out[i]);
 }

@@ -215,14 +215,18 @@ static zx_status agree_on_samples(zx_data *d, zx_err *err)
 
 // ---- what a synthetic integer may be ------------------------------------------------------------
 
-// What node n makes of value v as an index: the size of what it indexes; 0: it isn't an index
+// What node n makes of its input k as an index: the size of what it indexes; 0: it isn't an index
 // there.
-static int64_t indexed_size(const zx_graph *g, const zx_node *n, uint32_t v)
+static int64_t indexed_size(const zx_graph *g, const zx_node *n, uint32_t k)
 {
-    const uint32_t in0 = zx_node_in(g, n, 0);
-    if (zx_node_in(g, n, 1) != v || in0 == ZX_NONE) return 0;
-    const zx_shape *s = &g->values[in0].type.shape;
+    const bool wide = n->op == ZX_OP_LINEAR_CROSS_ENTROPY || n->op == ZX_OP_ROTARY_EMBEDDING;
+    const uint32_t table = zx_node_in(g, n, wide ? 1 : 0);
+    if (k != (n->op == ZX_OP_LINEAR_CROSS_ENTROPY ? 2 : wide ? 3 : 1) || table == ZX_NONE) return 0;
+    const zx_shape *s = &g->values[table].type.shape;
     switch (n->op) {
+    case ZX_OP_LINEAR_CROSS_ENTROPY: // its weight
+    case ZX_OP_ROTARY_EMBEDDING:     // its cache
+        return s->dim[0];
     case ZX_OP_GATHER:
     case ZX_OP_GATHER_ELEMENTS:
         return s->dim[zx_attr_int(&n->attrs, ZX_A_AXIS, 0)];
@@ -278,9 +282,10 @@ static uses find_uses(const zx_graph *g, uint32_t input, zx_arena *mem)
             const uint32_t v = zx_node_in(g, n, k);
             if (v == ZX_NONE || holds[v] == 0) continue;
             if (n->op == ZX_OP_ONE_HOT && k == 0) u.index = zx_attr_int(&n->attrs, ZX_A_DEPTH, 0);
-            const int64_t size = k == 1 ? indexed_size(g, n, v) : 0;
+            const int64_t size = indexed_size(g, n, k);
             take_least(&u.index, size);
-            if (n->op == ZX_OP_CROSS_ENTROPY || n->op == ZX_OP_NLL_LOSS)
+            if (n->op == ZX_OP_CROSS_ENTROPY || n->op == ZX_OP_NLL_LOSS ||
+                n->op == ZX_OP_LINEAR_CROSS_ENTROPY)
                 take_least(&u.label, size);
             else if ((holds[v] & WHOLE) != 0 && n->op == ZX_OP_GATHER)
                 take_least(&u.table, size);
