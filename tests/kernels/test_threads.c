@@ -49,6 +49,16 @@ static const struct thread_case {
     {ZX_OP_TOP_K, "f32[301,203]", "AXIS=1 K=5", "f32[301,5] i64[301,5]"},
     {ZX_OP_ARG_MAX, "f32[301,203]", "AXIS=1 KEEPDIMS=0", "i64[301]"},
     {ZX_OP_DROPOUT, "f32[77777]", "RATIO=0.3 KEY=5", "f32[77777]"},
+    {ZX_OP_ATTENTION, "f32[2,6,97,18] f32[2,2,131,18] f32[2,2,131,35] f32[97,131]",
+     "SCALE=0.3 CAUSAL=1 K=20", "f32[2,6,97,35] f32[2,6,97]"},
+    {ZX_OP_ATTENTION_GRAD,
+     "f32[2,97,210] f32[2,97,108] f32[2,131,36] f32[2,131,70] f32[2,97,210] f32[2,6,97]",
+     "HEADS=6 KV_HEADS=2 SOFTCAP=2", "f32[2,97,108] f32[2,131,36] f32[2,131,70]"},
+    {ZX_OP_ROTARY_EMBEDDING, "f32[2,6,97,34] f32[131,15] f32[131,15] i64[2,97]:<131", "",
+     "f32[2,6,97,34]"},
+    {ZX_OP_LINEAR_CROSS_ENTROPY, "f32[131,67] f32[601,67] i64[131]:<601", "", "f32[] f32[131]"},
+    {ZX_OP_LINEAR_CROSS_ENTROPY_GRAD, "f32[] f32[131,67] f32[601,67] i64[131]:<601 f32[131]", "",
+     "f32[131,67] f32[601,67]"},
 };
 
 #define MOST 8
