@@ -308,7 +308,6 @@ static void make_slopes(const attn *a, const where *w, const scratch *x, int64_t
         const double delta = zx_row_dot(dy + r * a->dy.of_row, y + r * a->y.of_row, a->v.size);
         grad_row(p, ds, keys, (float)delta, a->scale);
         if (x->capped) cap_grad_row(ds, x->capped + r * keys, seen, a->cap);
-        for (int64_t j = seen; j < keys; j++) ds[j] = 0; // where v' dy isn't finite, 0 times it
     }
 }
 
