@@ -107,6 +107,27 @@ typedef struct opened {
     zx_err err;
 } opened;
 
+static uint32_t weight(zx_builder *b, const char *name, uint32_t rank, int64_t d0, int64_t d1,
+                       int64_t d2, int64_t d3)
+{
+    const zx_type t = {ZX_F32, {rank, {d0, d1, d2, d3}}};
+    return zx_build_param(b, &t, &(zx_param){.name = name});
+}
+
+// A node that reads an input of one of these names.
+static void use_input(zx_builder *b, const char *name, uint32_t v)
+{
+    uint32_t out[2];
+    if (strcmp(name, "of five classes") == 0) {
+        const uint32_t in[] = {weight(b, "x", 3, 2, 3, 4, 0), weight(b, "w", 2, 5, 4, 0, 0), v};
+        zx_build_node(b, ZX_OP_LINEAR_CROSS_ENTROPY, in, 3, (zx_attrs){0}, NULL, out, NULL);
+    } else if (strcmp(name, "of seven positions") == 0) {
+        const uint32_t cache = weight(b, "c", 2, 7, 1, 0, 0);
+        const uint32_t in[] = {weight(b, "x", 4, 2, 1, 3, 2), cache, cache, v};
+        zx_build_node(b, ZX_OP_ROTARY_EMBEDDING, in, 4, (zx_attrs){0}, NULL, out, NULL);
+    }
+}
+
 // Opens data for inputs whose first dim is symbolic, then binds to a graph with just these inputs.
 static zx_status open_data(opened *o, const input *in, const char *const *given, uint32_t per_step,
                            bool shuffle)
@@ -124,7 +145,7 @@ static zx_status open_data(opened *o, const input *in, const char *const *given,
         decl[n].dim[0] = -1;
         decl[n].symbol[0] = "batch";
         decl[n].dim[1] = in[n].dim[1];
-        zx_build_input(&b, in[n].name, &type);
+        use_input(&b, in[n].name, zx_build_input(&b, in[n].name, &type));
     }
     b.g.loss = ZX_NONE;
     zx_builder_done(&b, &o->graph);
@@ -433,13 +454,35 @@ static void synthetic_is_a_function_of_the_sample(void **state)
     close_data(&o);
 }
 
+// Made integers reach all of what they index, and no further.
+static void synthetic_indices_fit(void **state)
+{
+    (void)state;
+    opened o = {0};
+    const input in[3] = {{"of five classes", ZX_I64, 2, {2, 3}},
+                         {"of seven positions", ZX_I64, 2, {2, 3}}};
+    const char *const given[3] = {"of five classes=synthetic", "of seven positions=synthetic"};
+    assert_zx_ok(open_data(&o, in, given, 1, false), &o.err);
+    const zx_feed feed = zx_data_feed(o.data);
+    for (uint32_t k = 0; k < 2; k++) {
+        int64_t most = 0, to[6];
+        for (uint64_t micro = 0; micro < 100; micro++) {
+            feed.fill(feed.self, k, micro, to);
+            for (size_t i = 0; i < 6; i++) most = to[i] > most ? to[i] : most;
+        }
+        assert_int_equal(most, k == 0 ? 4 : 6);
+    }
+    close_data(&o);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + 3];
+    struct CMUnitTest tests[ZX_COUNT(rows) + 4];
     size_t n = 0;
     for (; n < ZX_COUNT(rows); n++) tests[n] = zx_case(rows[n].name, test_row, &rows[n]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(remainder_is_dropped_in_every_epoch);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(shuffled_epochs_are_permutations);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(synthetic_is_a_function_of_the_sample);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(synthetic_indices_fit);
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }
