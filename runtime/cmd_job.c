@@ -350,7 +350,7 @@ zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err)
         .micro_batches = (uint32_t)job->batch.accumulate,
         .optimizer_states = zx_optim_states(&job->optim),
         .work_bytes = work,
-        .machine = zx_machine_host(job->threads),
+        .machine = zx_machine_host(job->ranks, job->threads),
         .budget = job->budget.bytes,
         .least = job->budget.least,
         .roomy = job->budget.roomy,
@@ -362,7 +362,7 @@ zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err)
     const char *wire = zx_given_text(job->o, ZX_OPT_WIRE_DELAY);
     if (wire != NULL && !zx_parse_seconds(wire, &delay))
         return ZX_FAIL(err, ZX_E_USAGE, "--wire-delay needs a time like 5ms, not '%s'", wire);
-    po.machine.launch_seconds += delay;
+    po.machine.latency += delay;
     zx_err found = {0};
     if (zx_plan_make(&job->train, &po, mem, plan, &found) == ZX_OK) return ZX_OK;
     // A plan for another machine isn't bound by what this one has.

@@ -67,6 +67,20 @@ static bool run_allreduce(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, cons
     return true;
 }
 
+static bool run_hook(zx_session *s ZX_UNUSED, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED,
+                     const zx_insn *i ZX_UNUSED)
+{
+    return true; // the time of hooks is simulated only
+}
+
+static bool run_pack(zx_session *s ZX_UNUSED, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED,
+                     const zx_insn *i ZX_UNUSED)
+{
+    return false; // no plan has it yet
+}
+#define run_unpack run_pack
+#define run_bucket run_pack
+
 // ---- kernels ------------------------------------------------------------------------------------
 
 static bool run_feed(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED, const zx_insn *i)

@@ -103,6 +103,10 @@ static uint64_t touched_by(const zx_session *s, const zx_insn *i)
     case ZX_I_FREE:
         if (s->o.poison) touch_slot(p, i->a, &most);
         break;
+    case ZX_I_PACK:
+    case ZX_I_UNPACK:
+    case ZX_I_BUCKET:
+    case ZX_I_HOOK:
     case ZX_I_MARK:
     case ZX_I_WAIT:
     case ZX_I_NORM:

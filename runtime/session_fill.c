@@ -67,6 +67,7 @@ void zx_exec_fill(zx_session *s)
             fill_param(s, i, &s->plan->units[slot->what]);
             break;
         case ZX_SLOT_GRAD:
+        case ZX_SLOT_MASTER:
         case ZX_SLOT_STATE:
             zero_slot(s, i, 0);
             break;
@@ -83,6 +84,9 @@ void zx_exec_fill(zx_session *s)
         case ZX_SLOT_UNIT:
         case ZX_SLOT_VALUE:
         case ZX_SLOT_WORK:
+        case ZX_SLOT_FLAT:
+        case ZX_SLOT_BUCKET:
+        case ZX_SLOT_PART:
             continue; // written by the step
         }
         for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++)

@@ -33,6 +33,8 @@
 #define FLAG ZX_OPERAND_FLAG
 #define UNIT ZX_OPERAND_UNIT
 #define BUFFER ZX_OPERAND_BUFFER
+#define MEMBER ZX_OPERAND_MEMBER
+#define NUMBER ZX_OPERAND_NUMBER
 const zx_insn_row zx_insn_rows[ZX_INSN_COUNT] = {
 #define ZX_INSN(id, word, a, b, c, handler, what) [ZX_I_##id] = {word, {a, b, c}},
 #include "sched/insns.def"
@@ -47,8 +49,11 @@ const zx_insn_row zx_insn_rows[ZX_INSN_COUNT] = {
 #undef FLAG
 #undef UNIT
 #undef BUFFER
+#undef MEMBER
+#undef NUMBER
 
-const char *const zx_stream_words[ZX_STREAM_COUNT] = {"compute", "gather", "reduce"};
+const char *const zx_stream_words[ZX_STREAM_COUNT] = {"compute", "gather", "reduce", "copy",
+                                                      "bucket"};
 
 // ---- sentences
 // --------------------------------------------------------------------------------------------
@@ -127,7 +132,11 @@ const char *zx_check_slot_text(const zx_check *c, uint32_t slot)
                                         [ZX_SLOT_INPUT] = "input",
                                         [ZX_SLOT_UNIT] = "gathered unit",
                                         [ZX_SLOT_VALUE] = "value",
-                                        [ZX_SLOT_WORK] = "scratch"};
+                                        [ZX_SLOT_WORK] = "scratch",
+                                        [ZX_SLOT_MASTER] = "f32 copy",
+                                        [ZX_SLOT_FLAT] = "flat buffer",
+                                        [ZX_SLOT_BUCKET] = "bucket",
+                                        [ZX_SLOT_PART] = "part of the bucket"};
     const zx_slot *s = &c->p->slots[slot];
     return zx_arena_printf(c->mem, "slot %u (%s, %" PRIu64 " bytes at %" PRIu64 ")", slot,
                            s->kind < ZX_COUNT(words) ? words[s->kind] : "?", s->bytes, s->offset);
@@ -163,7 +172,7 @@ static zx_status check_numbers(const zx_check *c)
 // ---------------------------------------------------------------------------------------------
 
 static zx_status check_unit_slot(const zx_check *c, uint32_t u, uint32_t slot, uint32_t kind,
-                                 bool wanted, uint32_t whole, const char *what)
+                                 bool wanted, uint32_t whole, uint32_t size, const char *what)
 {
     const zx_plan *p = c->p;
     if (!wanted && slot == ZX_NONE) return ZX_OK;
@@ -171,9 +180,9 @@ static zx_status check_unit_slot(const zx_check *c, uint32_t u, uint32_t slot, u
         return ZX_BROKEN(c, "parameter '%s' has %s slot for its %s", param_name(c, u),
                          wanted ? "no" : "a", what);
     const uint64_t elements = (uint64_t)p->units[u].shard * (whole ? p->ranks : 1);
-    if (p->slots[slot].bytes != elements * sizeof(float))
+    if (p->slots[slot].bytes != elements * size)
         return ZX_BROKEN(c, "parameter '%s' has %" PRIu64 " bytes for its %s, it needs %" PRIu64,
-                         param_name(c, u), p->slots[slot].bytes, what, elements * sizeof(float));
+                         param_name(c, u), p->slots[slot].bytes, what, elements * size);
     return ZX_OK;
 }
 
@@ -195,12 +204,13 @@ static zx_status check_units(const zx_check *c)
             return ZX_BROKEN(c, "parameter '%s' is not held as stage %u says", param_name(c, i),
                              p->stage);
         const bool trained = param->grad != ZX_NONE;
-        ZX_TRY(check_unit_slot(c, i, u->param_slot, ZX_SLOT_PARAM, true, u->param_whole, "values"));
-        ZX_TRY(
-            check_unit_slot(c, i, u->grad_slot, ZX_SLOT_GRAD, trained, u->grad_whole, "gradient"));
+        ZX_TRY(check_unit_slot(c, i, u->param_slot, ZX_SLOT_PARAM, true, u->param_whole,
+                               u->param_bytes, "values"));
+        ZX_TRY(check_unit_slot(c, i, u->grad_slot, ZX_SLOT_GRAD, trained, u->grad_whole,
+                               u->grad_bytes, "gradient"));
         for (uint32_t k = 0; k < 2; k++)
             ZX_TRY(check_unit_slot(c, i, u->state_slot[k], ZX_SLOT_STATE,
-                                   trained && k < p->optimizer_states, u->state_whole,
+                                   trained && k < p->optimizer_states, u->state_whole, 4,
                                    "optimizer state"));
         if (u->state_slot[0] != ZX_NONE && u->state_slot[0] == u->state_slot[1])
             return ZX_BROKEN(c, "parameter '%s' has one slot for two optimizer states",
@@ -238,7 +248,7 @@ static bool slot_wants(const zx_check *c, uint32_t i, uint64_t *bytes)
         return true;
     case ZX_SLOT_UNIT:
         if (s->what >= p->n_units) return false;
-        *bytes = (uint64_t)p->units[s->what].shard * p->ranks * sizeof(float);
+        *bytes = zx_unit_room(p, &p->units[s->what], 1) * p->units[s->what].param_bytes;
         return true;
     case ZX_SLOT_CONST:
     case ZX_SLOT_VALUE:
@@ -248,6 +258,11 @@ static bool slot_wants(const zx_check *c, uint32_t i, uint64_t *bytes)
         return true;
     case ZX_SLOT_WORK:
         return s->what < p->n_steps;
+    case ZX_SLOT_MASTER:
+        return s->what < p->n_units && p->units[s->what].master_slot == i;
+    case ZX_SLOT_FLAT:
+    case ZX_SLOT_BUCKET:
+    case ZX_SLOT_PART:
     case ZX_SLOT_HELD:
         break;
     }
@@ -401,7 +416,9 @@ static const uint8_t stream_of[ZX_INSN_COUNT] = {
     [ZX_I_FEED] = ZX_S_COMPUTE,    [ZX_I_GATHER] = ZX_S_GATHER,    [ZX_I_EXEC] = ZX_S_COMPUTE,
     [ZX_I_REDUCE] = ZX_S_REDUCE,   [ZX_I_ALLREDUCE] = ZX_S_REDUCE, [ZX_I_FREE] = ZX_S_COMPUTE,
     [ZX_I_MARK] = ZX_STREAM_COUNT, [ZX_I_WAIT] = ZX_STREAM_COUNT,  [ZX_I_LOSS] = ZX_S_COMPUTE,
-    [ZX_I_NORM] = ZX_S_COMPUTE,    [ZX_I_UPDATE] = ZX_S_COMPUTE,   [ZX_I_COMMIT] = ZX_S_COMPUTE,
+    [ZX_I_HOOK] = ZX_S_COMPUTE,    [ZX_I_PACK] = ZX_STREAM_COUNT,  [ZX_I_UNPACK] = ZX_S_COPY,
+    [ZX_I_BUCKET] = ZX_S_BUCKET,   [ZX_I_NORM] = ZX_S_COMPUTE,     [ZX_I_UPDATE] = ZX_S_COMPUTE,
+    [ZX_I_COMMIT] = ZX_S_COMPUTE,
 };
 
 static bool operand_is(const zx_check *c, uint32_t kind, uint32_t x)
@@ -412,6 +429,7 @@ static bool operand_is(const zx_check *c, uint32_t kind, uint32_t x)
         [ZX_OPERAND_LAUNCH] = p->n_launches, [ZX_OPERAND_EVENT] = p->n_events,
         [ZX_OPERAND_STEP] = p->n_steps,      [ZX_OPERAND_FLAG] = 2,
         [ZX_OPERAND_UNIT] = p->n_units,      [ZX_OPERAND_BUFFER] = c->g->n_buffers,
+        [ZX_OPERAND_MEMBER] = p->n_members,  [ZX_OPERAND_NUMBER] = ZX_NONE,
     };
     return kind == ZX_OPERAND_NONE ? x == ZX_NONE : x < below[kind];
 }

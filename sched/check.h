@@ -17,6 +17,8 @@ typedef enum zx_operand {
     ZX_OPERAND_FLAG,
     ZX_OPERAND_UNIT,
     ZX_OPERAND_BUFFER,
+    ZX_OPERAND_MEMBER, // of launch a
+    ZX_OPERAND_NUMBER,
 } zx_operand;
 typedef struct zx_insn_row {
     const char *word;

@@ -184,8 +184,8 @@ zx_status zx_shadow_write(zx_check *c, uint32_t insn, uint32_t slot, const zx_co
         if (i == 0) break;
         at = i - 1;
     }
-    s->segments[lo] = (zx_segment){
-        .end = hi, .content = *now, .writer = insn, .reader = {ZX_NONE, ZX_NONE, ZX_NONE}};
+    s->segments[lo] = (zx_segment){.end = hi, .content = *now, .writer = insn};
+    for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) s->segments[lo].reader[k] = ZX_NONE;
     set_bit(s, lo);
     return ZX_OK;
 }

@@ -250,10 +250,18 @@ static zx_status run_free(run *r, uint32_t i)
     return zx_shadow_write(c, i, slot, &(zx_content){ZX_HOLDS_FREED, 0, 0}, true);
 }
 
+static zx_status run_pack(run *r, uint32_t i)
+{
+    return ZX_BROKEN(r->c, "%s: no rules for it yet", zx_check_insn_text(r->c, i));
+}
+#define run_unpack run_pack
+#define run_bucket run_pack
+
 static zx_status run_mark(run *r ZX_UNUSED, uint32_t i ZX_UNUSED)
 {
     return ZX_OK;
 }
+#define run_hook run_mark
 #define run_wait run_mark // the clocks are moved for all alike, below
 
 static zx_status run_loss(run *r, uint32_t i)

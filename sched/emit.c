@@ -61,9 +61,9 @@ static bool buffer_changes(const zx_trace *t, uint32_t b)
     return x->next != ZX_NONE && t->root[x->next] != x->value;
 }
 
-static uint64_t unit_slot_bytes(const zx_plan_options *o, const zx_unit *u, bool whole)
+static uint64_t room(const zx_plan_options *o, const zx_unit *u, uint32_t whole, uint32_t size)
 {
-    return (uint64_t)u->shard * (whole ? o->ranks : 1) * sizeof(float);
+    return (uint64_t)u->shard * (whole != 0 ? o->ranks : 1) * size;
 }
 
 static uint64_t add_held_slots(emitter *e)
@@ -74,28 +74,35 @@ static uint64_t add_held_slots(emitter *e)
     uint64_t end = 0;
     for (uint32_t i = 0; i < g->n_params; i++) {
         zx_unit *u = &e->units[i];
-        const int64_t n = zx_shape_count(&g->values[g->params[i].value].type.shape);
+        const zx_type *type = &g->values[g->params[i].value].type;
+        const int64_t n = zx_shape_count(&type->shape);
+        const uint32_t size = (uint32_t)zx_dtype_bytes(type->dtype);
         *u = (zx_unit){.param = i,
                        .grad_slot = ZX_NONE,
                        .state_slot = {ZX_NONE, ZX_NONE},
                        .param_whole = o->stage < 3 || o->ranks == 1,
                        .grad_whole = o->stage < 2,
                        .state_whole = o->stage < 1,
+                       .master_slot = ZX_NONE,
+                       .param_bytes = size,
+                       .grad_bytes = o->accumulate_bytes != 0 ? o->accumulate_bytes : size,
                        .numel = n,
                        .shard = n / o->ranks + (n % o->ranks != 0)};
-        u->param_slot = add_held(e, ZX_SLOT_PARAM, i, unit_slot_bytes(o, u, u->param_whole), &end);
+        u->param_slot =
+            add_held(e, ZX_SLOT_PARAM, i, room(o, u, u->param_whole, u->param_bytes), &end);
     }
     for (uint32_t i = 0; i < g->n_params; i++) {
         zx_unit *u = &e->units[i];
         if (g->params[i].grad != ZX_NONE)
-            u->grad_slot = add_held(e, ZX_SLOT_GRAD, i, unit_slot_bytes(o, u, u->grad_whole), &end);
+            u->grad_slot =
+                add_held(e, ZX_SLOT_GRAD, i, room(o, u, u->grad_whole, u->grad_bytes), &end);
     }
     for (uint32_t k = 0; k < o->optimizer_states; k++)
         for (uint32_t i = 0; i < g->n_params; i++) {
             zx_unit *u = &e->units[i];
             if (g->params[i].grad != ZX_NONE)
                 u->state_slot[k] =
-                    add_held(e, ZX_SLOT_STATE, i, unit_slot_bytes(o, u, u->state_whole), &end);
+                    add_held(e, ZX_SLOT_STATE, i, room(o, u, u->state_whole, 4), &end);
         }
     for (uint32_t b = 0; b < g->n_buffers; b++) {
         const uint64_t bytes = zx_type_bytes(&g->values[g->buffers[b].value].type);
@@ -162,7 +169,7 @@ static void add_slots(emitter *e)
     for (uint32_t i = 0; i < d->n_stays; i++) {
         const zx_unit *u = &e->units[d->stays[i].unit];
         e->slot_of_stay[i] = add_slot(e, ZX_SLOT_UNIT, u->param,
-                                      unit_slot_bytes(d->options, u, true), held + stay_at[i]);
+                                      room(d->options, u, 1, u->param_bytes), held + stay_at[i]);
     }
     for (uint32_t s = 0; s < t->n_steps; s++)
         e->slot_of_work[s] =
@@ -232,14 +239,17 @@ static void add_steps(emitter *e)
 static uint32_t open_launch(emitter *e)
 {
     ZX_GROW(e->mem, e->launches, e->p->n_launches, e->cap_launches);
-    e->launches[e->p->n_launches] = (zx_launch){e->p->n_members, 0};
+    e->launches[e->p->n_launches] = (zx_launch){e->p->n_members, 0, ZX_NONE};
     return e->p->n_launches++;
 }
 
 static void add_member(emitter *e, uint32_t unit, uint32_t slot)
 {
     ZX_GROW(e->mem, e->members, e->p->n_members, e->cap_members);
-    e->members[e->p->n_members++] = (zx_member){unit, slot};
+    const zx_launch *l = &e->launches[e->p->n_launches - 1];
+    const zx_member *last = &e->members[e->p->n_members - 1];
+    const uint64_t at = l->n_members == 0 ? 0 : last->at + (uint64_t)e->units[last->unit].shard;
+    e->members[e->p->n_members++] = (zx_member){unit, slot, ZX_NONE, 0, at};
     e->launches[e->p->n_launches - 1].n_members++;
 }
 
@@ -592,7 +602,8 @@ void zx_emit(const zx_draft *d, zx_arena *mem, zx_plan *out)
                      .optimizer_states = o->optimizer_states,
                      .n_units = t->graph->n_params,
                      .graph_hash = zx_graph_hash(t->graph),
-                     .budget = o->budget};
+                     .budget = o->budget,
+                     .policy = "zerox"};
     emitter e = {.d = d, .mem = mem, .p = out};
     add_slots(&e);
     add_gathers(&e);

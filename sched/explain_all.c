@@ -9,7 +9,8 @@ static const char *const slot_words[] = {
     [ZX_SLOT_PARAM] = "param",   [ZX_SLOT_GRAD] = "grad",       [ZX_SLOT_STATE] = "state",
     [ZX_SLOT_BUFFER] = "buffer", [ZX_SLOT_WORKING] = "working", [ZX_SLOT_CONST] = "const",
     [ZX_SLOT_HELD] = "?",        [ZX_SLOT_INPUT] = "input",     [ZX_SLOT_UNIT] = "unit",
-    [ZX_SLOT_VALUE] = "value",   [ZX_SLOT_WORK] = "work"};
+    [ZX_SLOT_VALUE] = "value",   [ZX_SLOT_WORK] = "work",       [ZX_SLOT_MASTER] = "master",
+    [ZX_SLOT_FLAT] = "flat",     [ZX_SLOT_BUCKET] = "bucket",   [ZX_SLOT_PART] = "part"};
 
 // The name of what a slot is for.
 static const char *slot_name(const zx_graph *g, const zx_plan *p, const zx_slot *s)
@@ -19,6 +20,8 @@ static const char *slot_name(const zx_graph *g, const zx_plan *p, const zx_slot 
     case ZX_SLOT_GRAD:
     case ZX_SLOT_STATE:
     case ZX_SLOT_UNIT:
+    case ZX_SLOT_MASTER:
+    case ZX_SLOT_PART:
         return g->params[s->what].name;
     case ZX_SLOT_BUFFER:
     case ZX_SLOT_WORKING:
@@ -30,6 +33,8 @@ static const char *slot_name(const zx_graph *g, const zx_plan *p, const zx_slot 
         return g->values[g->inputs[s->what]].name;
     case ZX_SLOT_WORK:
         return g->nodes[p->steps[s->what].node].name;
+    case ZX_SLOT_FLAT:
+    case ZX_SLOT_BUCKET:
     case ZX_SLOT_HELD:
         break;
     }
@@ -98,6 +103,10 @@ static void put_operand(zx_text *out, const zx_graph *g, const zx_plan *p, uint3
         break;
     case ZX_OPERAND_UNIT:
         zx_text_put(out, " u%u '%s'", x, zx_text_safe(mem, g->params[x].name));
+        break;
+    case ZX_OPERAND_MEMBER:
+    case ZX_OPERAND_NUMBER:
+        zx_text_put(out, " %u", x);
         break;
     case ZX_OPERAND_BUFFER:
         zx_text_put(out, " b%u '%s'", x, zx_text_safe(mem, g->buffers[x].name));

@@ -42,7 +42,7 @@ static double seconds_of(search *s)
 {
     zx_plan p;
     zx_emit(&s->draft, s->scratch, &p);
-    zx_plan_simulate(s->g, &s->o->machine, &p, s->scratch);
+    zx_plan_simulate(s->g, &s->o->machine, s->o->times, &p, s->scratch);
     return p.step_seconds;
 }
 
@@ -122,7 +122,11 @@ static void stretch_smallest(search *s)
 // A launch for which the wire is busy four times as long as a launch costs.
 static uint64_t good_launch(const zx_plan_options *o)
 {
-    return (uint64_t)(4 * o->machine.launch_seconds * o->machine.wire);
+    const zx_machine *m = &o->machine;
+    if (m->wire > 0) return (uint64_t)(4 * m->latency * m->wire);
+    const uint32_t last = m->gather.n == 0 ? 0 : m->gather.n - 1;
+    const double rate = m->gather.n == 0 ? 0 : m->gather.bytes[last] / m->gather.seconds[last];
+    return (uint64_t)(4 * m->gather.seconds[0] * rate);
 }
 
 // One knob after the other, each left where the draft within `most` bytes is best.
@@ -319,7 +323,7 @@ zx_status zx_plan_make(const zx_graph *train, const zx_plan_options *o, zx_arena
     zx_emit(&s.draft, mem, out);
     out->budget = budget;
     ZX_ASSERT(out->arena_bytes <= budget);
-    zx_plan_simulate(train, &o->machine, out, mem);
+    zx_plan_simulate(train, &o->machine, o->times, out, mem);
     st = zx_plan_check(train, out, err);
     if (st != ZX_OK) zx_err_in(err, "planner");
 done:

@@ -105,34 +105,6 @@ int64_t zx_load_most(const zx_load *l, int64_t from, int64_t to)
     return most;
 }
 
-// ---- what collectives cost
-// ------------------------------------------------------------------------------
-
-uint64_t zx_gather_wire(uint32_t ranks, uint64_t bytes)
-{
-    return bytes / ranks * (ranks - 1);
-}
-uint64_t zx_allreduce_wire(uint32_t ranks, uint64_t bytes)
-{
-    return 2 * zx_gather_wire(ranks, bytes);
-}
-double zx_gather_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes)
-{
-    if (ranks == 1) return 0;
-    return m->launch_seconds + (double)zx_gather_wire(ranks, bytes) / m->wire;
-}
-// A reduce reads every rank's piece of this rank's shard and adds them up.
-double zx_reduce_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes)
-{
-    if (ranks == 1) return (double)bytes / m->sum;
-    return m->launch_seconds + (double)zx_gather_wire(ranks, bytes) / m->wire +
-           (double)bytes / m->sum;
-}
-double zx_allreduce_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes)
-{
-    return zx_reduce_seconds(m, ranks, bytes) + zx_gather_seconds(m, ranks, bytes);
-}
-
 // ---- the draft
 // ------------------------------------------------------------------------------------------
 
@@ -167,7 +139,8 @@ zx_status zx_draft_make(const zx_trace *t, const zx_plan_options *o, zx_arena *m
     for (uint32_t u = 0; u < g->n_params; u++) {
         const int64_t n = zx_shape_count(&g->values[g->params[u].value].type.shape);
         const uint64_t shard = ((uint64_t)n + o->ranks - 1) / o->ranks;
-        bytes[u] = zx_align_up(shard * o->ranks * sizeof(float), ZX_ALIGN);
+        const uint64_t size = zx_dtype_bytes(g->values[g->params[u].value].type.dtype);
+        bytes[u] = zx_align_up(shard * o->ranks * size, ZX_ALIGN);
         elements[u] = (uint64_t)n;
     }
     d->unit_bytes = bytes;

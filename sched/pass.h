@@ -52,10 +52,18 @@ typedef struct zx_flow {
     uint32_t launch; // flows of one launch are next to each other
 } zx_flow;
 
-typedef enum zx_span_kind { ZX_SPAN_STORAGE, ZX_SPAN_STAY, ZX_SPAN_WORK } zx_span_kind;
+typedef enum zx_span_kind {
+    ZX_SPAN_STORAGE, // index: trace->storages
+    ZX_SPAN_STAY,    // a draft's stay; a schedule's unit
+    ZX_SPAN_WORK,    // trace step
+    ZX_SPAN_FLAT,    // a schedule's transfer
+    ZX_SPAN_BUCKET,
+} zx_span_kind;
 typedef struct zx_span { // bytes that need an address for some of the steps
     uint32_t kind, index;
     int64_t from, to;
+    uint32_t repeat; // 0: the same in every micro-batch, around the circle; n: `from` is a position
+                     // of the step's line, and the span comes back in the n - 1 next micro-batches
     uint64_t bytes,
         offset; // bytes is a multiple of ZX_ALIGN; offset from the end of the held slots
 } zx_span;
@@ -95,13 +103,6 @@ static inline int64_t zx_draft_limit(const zx_draft *d)
 {
     return d->knobs.limit > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)d->knobs.limit;
 }
-
-// Seconds of a collective over units with this many bytes in all.
-double zx_gather_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes);
-double zx_reduce_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes);
-double zx_allreduce_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes);
-uint64_t zx_gather_wire(uint32_t ranks, uint64_t bytes); // bytes that a rank receives, and sends
-uint64_t zx_allreduce_wire(uint32_t ranks, uint64_t bytes);
 
 // The step at which a stay's launch may begin at the earliest, not to meet itself in the
 // micro-batch before; the step until which a gradient may be held at the latest.

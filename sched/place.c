@@ -28,19 +28,20 @@ static void collect(zx_draft *d)
     for (uint32_t i = 0; i < t->n_storages; i++) {
         const zx_storage *s = &t->storages[i];
         if (d->made_in[i] != ZX_NONE || s->bytes == 0) continue;
-        d->spans[d->n_spans++] = (zx_span){ZX_SPAN_STORAGE, i, s->born, until[i], s->bytes, 0};
+        d->spans[d->n_spans++] = (zx_span){ZX_SPAN_STORAGE, i, s->born, until[i], 0, s->bytes, 0};
     }
     for (uint32_t i = 0; i < d->n_stays; i++) {
         const zx_stay *s = &d->stays[i];
-        const uint64_t ranks = d->options->ranks;
+        const zx_graph *g = t->graph;
+        const uint64_t ranks = d->options->ranks,
+                       size = zx_dtype_bytes(g->values[g->params[s->unit].value].type.dtype);
         const uint64_t shard = (d->unit_elements[s->unit] + ranks - 1) / ranks;
         const int64_t from = s->always ? 0 : s->issue, to = s->always ? n - 1 : s->last;
-        d->spans[d->n_spans++] =
-            (zx_span){ZX_SPAN_STAY, i, from, to, shard * ranks * sizeof(float), 0};
+        d->spans[d->n_spans++] = (zx_span){ZX_SPAN_STAY, i, from, to, 0, shard * ranks * size, 0};
     }
     for (uint32_t s = 0; s < t->n_steps; s++)
         if (t->work[s] > 0)
-            d->spans[d->n_spans++] = (zx_span){ZX_SPAN_WORK, s, s, s, t->work[s], 0};
+            d->spans[d->n_spans++] = (zx_span){ZX_SPAN_WORK, s, s, s, 0, t->work[s], 0};
 }
 
 // The orders. Equal spans keep the order in which they were collected, so a plan is deterministic.

@@ -35,9 +35,9 @@
 
 // They are compared and sent as bytes: no padding in them.
 static_assert(sizeof(zx_slot) == 24, "no padding");
-static_assert(sizeof(zx_unit) == 48, "no padding");
-static_assert(sizeof(zx_member) == 8, "no padding");
-static_assert(sizeof(zx_launch) == 8, "no padding");
+static_assert(sizeof(zx_unit) == 64, "no padding");
+static_assert(sizeof(zx_member) == 24, "no padding");
+static_assert(sizeof(zx_launch) == 12, "no padding");
 static_assert(sizeof(zx_plan_step) == 24, "no padding");
 
 static uint64_t fnv(uint64_t h, const void *bytes, size_t n)
@@ -66,13 +66,14 @@ uint64_t zx_plan_hash(const zx_plan *p)
 // ---- sending
 // ----------------------------------------------------------------------------------------------
 
-static const char magic[8] = "zxplan1";
+static const char magic[8] = "zxplan2";
 
 typedef struct header {
     char magic[8];
 #define X(member) uint64_t member;
     NUMBERS(X)
 #undef X
+    char policy[sizeof((zx_plan){0}.policy)];
     uint64_t wire_bytes;
     double step_seconds, compute_seconds, exposed_seconds;
 } header;
@@ -84,6 +85,7 @@ void zx_plan_pack(const zx_plan *p, zx_text *out)
                 .compute_seconds = p->compute_seconds,
                 .exposed_seconds = p->exposed_seconds};
     memcpy(h.magic, magic, sizeof magic);
+    memcpy(h.policy, p->policy, sizeof h.policy);
 #define X(member) h.member = p->member;
     NUMBERS(X)
 #undef X
@@ -120,6 +122,8 @@ zx_status zx_plan_unpack(const void *bytes, size_t n, zx_arena *mem, zx_plan *ou
 #define X(member) p.member = (__typeof__(p.member))h.member;
     NUMBERS(X)
 #undef X
+    memcpy(p.policy, h.policy, sizeof p.policy);
+    p.policy[sizeof p.policy - 1] = '\0';
     const unsigned char *at = (const unsigned char *)bytes + sizeof h;
 #define X(member, count, type)                                                                     \
     p.member = zx_arena_copy(mem, at, (size_t)p.count * sizeof(type));                             \

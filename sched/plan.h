@@ -18,7 +18,14 @@ typedef enum zx_insn_id {
 } zx_insn_id;
 
 // Streams run at the same time; within one, instructions run in plan order.
-typedef enum zx_stream { ZX_S_COMPUTE, ZX_S_GATHER, ZX_S_REDUCE, ZX_STREAM_COUNT } zx_stream;
+typedef enum zx_stream {
+    ZX_S_COMPUTE,
+    ZX_S_GATHER, // collectives; of a policy with one queue for all, its reduces too
+    ZX_S_REDUCE,
+    ZX_S_COPY,   // copies into and out of flat buffers of gathers
+    ZX_S_BUCKET, // copies of gradients
+    ZX_STREAM_COUNT
+} zx_stream;
 
 typedef struct zx_insn {
     uint8_t id;     // zx_insn_id
@@ -33,6 +40,7 @@ static_assert(sizeof(zx_insn) == 20, "instructions are compared and hashed as by
 typedef enum zx_slot_kind {
     ZX_SLOT_PARAM,   // unit `what`: this rank's shard, or all of it (unit.param_whole)
     ZX_SLOT_GRAD,    // unit `what`: gradient accumulator, shard or whole
+    ZX_SLOT_MASTER,  // unit `what`: its f32 copy, shard or whole as the states; 16-bit units only
     ZX_SLOT_STATE,   // unit `what`: an optimizer state, shard or whole
     ZX_SLOT_BUFFER,  // buffer `what`, as committed
     ZX_SLOT_WORKING, // buffer `what`, this rank's working copy
@@ -42,6 +50,9 @@ typedef enum zx_slot_kind {
     ZX_SLOT_UNIT,    // unit `what`, gathered whole
     ZX_SLOT_VALUE,   // graph value `what`: an activation or a gradient
     ZX_SLOT_WORK,    // scratch of trace step `what`
+    ZX_SLOT_FLAT,    // launch `what`: a row a rank, its members' shards one after the other
+    ZX_SLOT_BUCKET,  // (what: 0) where policies that copy gradients collect them; PARTs lie in it
+    ZX_SLOT_PART,    // unit `what`: its gradient's place in the bucket
 } zx_slot_kind;
 
 typedef struct zx_slot {
@@ -55,18 +66,26 @@ typedef struct zx_slot {
 typedef struct zx_unit {
     uint32_t param;                                // graph->params
     uint32_t param_slot, grad_slot, state_slot[2]; // ZX_NONE: the optimizer keeps no such state
+    uint32_t master_slot;                          // ZX_NONE: the parameter is f32 itself
     uint32_t param_whole, grad_whole, state_whole; // 0: the slot holds this rank's shard
-    int64_t numel, shard;                          // elements
+    uint32_t param_bytes, grad_bytes; // of an element: gathered and read by steps; accumulated
+    uint32_t unused;                  // 0
+    int64_t numel, shard;             // elements
 } zx_unit;
 
 typedef struct zx_member { // of a launch
     uint32_t unit;
-    uint32_t slot; // GATHER: where the whole unit lands (its own param_slot in stages 1 and 2).
-                   // REDUCE, ALLREDUCE: the slot with this micro-batch's whole gradient
+    uint32_t slot;   // GATHER: where the whole unit lands (its own param_slot in stages 1 and 2).
+                     // REDUCE, ALLREDUCE: the slot with this micro-batch's whole gradient
+    uint32_t part;   // REDUCE: the PART slot that PACK reads in place of `slot`; ZX_NONE
+    uint32_t unused; // 0
+    uint64_t at;     // elements, a shard each, of its launch's members before it: its place in a
+                     // row of the flat slot
 } zx_member;
 
 typedef struct zx_launch {      // one collective
     uint32_t member, n_members; // range of plan->members
+    uint32_t flat;              // slot that it goes through; ZX_NONE: every member in place
 } zx_launch;
 
 // An execution of a graph node. An output that overwrites an input in place (op.h: ZX_OP_INPLACE,
@@ -95,11 +114,18 @@ typedef struct zx_plan {
     uint64_t arena_bytes; // what one rank reserves: the highest end of any slot, the predicted peak
     uint64_t held_bytes;  // of it, slots that live across steps (without alignment)
     uint64_t budget;      // the bytes it was made for
+    char policy[48];      // "zerox", "hooks, as DeepSpeed": policies.def
     // Predictions on the machine it was made for; not part of the hash.
     double step_seconds, compute_seconds, exposed_seconds;
     uint64_t wire_bytes;           // received by one rank in a step; it sends as many
     const double *start, *seconds; // by instruction; NULL: not simulated
 } zx_plan;
+
+// Elements of a unit in a slot that holds it whole, or this rank's shard of it.
+static inline uint64_t zx_unit_room(const zx_plan *p, const zx_unit *u, uint32_t whole)
+{
+    return (uint64_t)u->shard * (whole != 0 ? p->ranks : 1);
+}
 
 uint64_t zx_plan_hash(const zx_plan *p); // FNV-1a 64 over everything but the predictions
 // A plan as one block of bytes and back (rank 0 plans and sends). Unpacking checks every size.

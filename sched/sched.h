@@ -4,26 +4,25 @@
 #define ZX_SCHED_SCHED_H
 
 #include "graph/graph.h"
+#include "sched/machine.h"
 #include "sched/plan.h"
 
-// How fast things are; a row of machine.c, or measured.
-typedef struct zx_machine {
-    const char *name;
-    double flops;          // of a matrix product, one rank, f32, per second
-    double memory;         // bytes a second that elementwise kernels move, one rank
-    double op_seconds;     // overhead of an execution
-    double wire;           // bytes a second a rank receives in a collective
-    double launch_seconds; // of one collective, whatever its size
-    double sum;            // bytes a second that adding gradients reads
-} zx_machine;
-const zx_machine *zx_machine_find(const char *name); // NULL: no such row
-zx_machine zx_machine_host(uint32_t threads);        // this host, from constants; not measured yet
+// Times that were measured on the machine, in place of its model of them; zeroed: none were.
+typedef struct zx_times {
+    const double *node;   // by node of the train graph: seconds of an execution
+    const double *update; // by unit
+    double norm, feed;    // seconds: of NORM's own work, of one FEED
+    double copy, sum;     // bytes a second of one thread, as in zx_machine
+} zx_times;
 
 typedef struct zx_plan_options {
     uint32_t ranks, stage, micro_batches; // micro_batches: accumulation steps of a rank
     uint32_t optimizer_states;            // floats kept per parameter: 0 SGD, 1 momentum, 2 Adam
     const uint64_t *work_bytes;           // scratch by node of the train graph
+    uint32_t accumulate_bytes;            // of an element of the gradient's accumulator; 0: as the
+                                          // parameter's
     zx_machine machine;
+    const zx_times *times;      // NULL: the machine's model
     uint64_t budget;            // bytes of a rank's reservation; UINT64_MAX: none
     bool least;                 // --budget min: the least this planner finds a plan for
     bool roomy;                 // no budget was asked for: least memory within 5 % of the best time
@@ -40,8 +39,10 @@ zx_status zx_plan_make(const zx_graph *train, const zx_plan_options *o, zx_arena
 // one is the cause. Nothing is believed: indices, ranges, addresses, happens-before, completeness.
 zx_status zx_plan_check(const zx_graph *train, const zx_plan *p, zx_err *err);
 
-// Fills start, seconds and the predictions by simulating the plan on a machine.
-void zx_plan_simulate(const zx_graph *train, const zx_machine *m, zx_plan *p, zx_arena *mem);
+// Fills start, seconds and the predictions by simulating the plan on a machine: three steps in a
+// row, of which the third is told. times NULL: the machine's model of all.
+void zx_plan_simulate(const zx_graph *train, const zx_machine *m, const zx_times *times, zx_plan *p,
+                      zx_arena *mem);
 
 // ---- looking at a plan (everything goes to `out`)
 // --------------------------------------------------

@@ -24,7 +24,7 @@ static uint64_t launch_bytes(const zx_plan *p, uint32_t launch)
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < p->launches[launch].n_members; i++) {
         const zx_unit *u = &p->units[p->members[p->launches[launch].member + i].unit];
-        bytes += (uint64_t)u->shard * p->ranks * sizeof(float);
+        bytes += zx_unit_room(p, u, 1) * u->param_bytes;
     }
     return bytes;
 }
@@ -70,13 +70,25 @@ static double take_free(sim *s ZX_UNUSED, const zx_insn *in ZX_UNUSED)
 #define take_mark take_free
 #define take_wait take_free
 #define take_loss take_free
+#define take_hook take_free
+#define take_pack take_copy
+#define take_unpack take_copy
+static double take_copy(sim *s, const zx_insn *in)
+{
+    return (double)launch_bytes(s->p, in->a) / s->m->copy;
+}
+static double take_bucket(sim *s, const zx_insn *in)
+{
+    const zx_unit *u = &s->p->units[s->p->members[s->p->launches[in->a].member + in->b].unit];
+    return (double)zx_unit_room(s->p, u, 1) * u->param_bytes / s->m->copy;
+}
 static double take_norm(sim *s, const zx_insn *in ZX_UNUSED)
 {
     double bytes = 0; // every rank reads its shards of the gradient
     for (uint32_t u = 0; u < s->p->n_units; u++)
         if (s->p->units[u].grad_slot != ZX_NONE)
-            bytes += (double)s->p->units[u].shard * sizeof(float);
-    return bytes / s->m->memory + (s->p->ranks > 1 ? s->m->launch_seconds : 0);
+            bytes += (double)s->p->units[u].shard * s->p->units[u].grad_bytes;
+    return bytes / s->m->memory + (s->p->ranks > 1 ? s->m->latency : 0);
 }
 static double take_update(sim *s, const zx_insn *in)
 {
@@ -90,7 +102,7 @@ static double take_commit(sim *s, const zx_insn *in)
 {
     const zx_value *v = &s->g->values[s->g->buffers[in->a].value];
     const double bytes = (double)zx_type_bytes(&v->type) * s->p->ranks;
-    return bytes / s->m->memory + (s->p->ranks > 1 ? s->m->launch_seconds : 0);
+    return bytes / s->m->memory + (s->p->ranks > 1 ? s->m->latency : 0);
 }
 
 static handler *const handlers[ZX_INSN_COUNT] = {
@@ -154,7 +166,8 @@ static void sort_by_stream(sim *s, zx_arena *mem)
     s->order = order;
 }
 
-void zx_plan_simulate(const zx_graph *train, const zx_machine *m, zx_plan *p, zx_arena *mem)
+void zx_plan_simulate(const zx_graph *train, const zx_machine *m, const zx_times *times ZX_UNUSED,
+                      zx_plan *p, zx_arena *mem)
 {
     sim s = {.g = train, .m = m, .p = p};
     double *node_seconds = ZX_NEW(mem, double, train->n_nodes);

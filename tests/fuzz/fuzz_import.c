@@ -118,7 +118,7 @@ static int go(const zx_onnx_file *f, zx_arena *mem, zx_err *err)
                                 .stage = 3,
                                 .micro_batches = 1,
                                 .work_bytes = work,
-                                .machine = zx_machine_host(1),
+                                .machine = zx_machine_host(1, 1),
                                 .budget = UINT64_C(1) << 30};
     if (zx_plan_make(&g, &po, mem, &plan, err) != ZX_OK) return NOT_PLANNED;
     return train(&g, &plan, err) == ZX_OK ? TRAINED : NOT_TRAINED;

@@ -211,7 +211,7 @@ static inline zx_status small_plan(const zx_graph *train, const run_options *o, 
                                 .micro_batches = o->micros,
                                 .optimizer_states = zx_optim_states(o->optim),
                                 .work_bytes = work,
-                                .machine = zx_machine_host(o->threads),
+                                .machine = zx_machine_host(1, o->threads),
                                 .budget = UINT64_MAX,
                                 .least = o->least,
                                 .no_overlap = o->no_overlap};

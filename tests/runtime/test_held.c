@@ -143,7 +143,7 @@ static int one_rank(zx_world *w, void *arg)
                                 .micro_batches = 2,
                                 .optimizer_states = 2,
                                 .work_bytes = work,
-                                .machine = zx_machine_host(1),
+                                .machine = zx_machine_host(1, 1),
                                 .budget = UINT64_MAX};
     EXPECT(zx_plan_make(&train, &po, &mem, &plan, &err) == ZX_OK);
     const zx_session_options so = {

@@ -146,4 +146,20 @@ static inline void make_gpt(zx_arena *mem, uint32_t layers, int64_t width, int64
     differentiate(b, out[0], mem, train);
 }
 
+// A machine of round numbers; adding and copying cost nothing.
+ZX_UNUSED static inline zx_machine test_machine(double flops, double memory, double op_seconds,
+                                                double wire, double latency)
+{
+    return (zx_machine){.name = "test",
+                        .flops = flops,
+                        .flops_16 = flops,
+                        .memory = memory,
+                        .op_seconds = op_seconds,
+                        .copy = 1e300,
+                        .sum = 1e300,
+                        .update = 1e300,
+                        .wire = wire,
+                        .latency = latency};
+}
+
 #endif

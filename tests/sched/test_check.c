@@ -631,7 +631,7 @@ static void start_edit(edit *e, int which, zx_arena *mem, zx_graph *g)
                                .stage = which == SPREAD ? 2 : 3,
                                .micro_batches = which == ALONE ? 1 : 2,
                                .optimizer_states = 2,
-                               .machine = zx_machine_host(1),
+                               .machine = zx_machine_host(1, 1),
                                .least = which == SHARDED, // gathers and frees everywhere
                                .budget = UINT64_MAX};
     *e = (edit){.g = g, .mem = mem};

@@ -31,7 +31,7 @@ static void start(fixture *f, uint32_t stage, uint32_t micro_batches)
                                .stage = stage,
                                .micro_batches = micro_batches,
                                .optimizer_states = 2,
-                               .machine = zx_machine_host(1),
+                               .machine = zx_machine_host(1, 1),
                                .budget = UINT64_MAX,
                                .roomy = true};
     assert_zx_ok(zx_plan_make(&f->g, &o, &f->mem, &f->p, &err), &err);

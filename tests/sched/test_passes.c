@@ -30,7 +30,7 @@ static void start(bench *b, uint32_t micro_batches, double launch_seconds)
     *b = (bench){0};
     b->o = (zx_plan_options){.ranks = 2, .stage = 3, .micro_batches = micro_batches};
     // A gather of 64 bytes receives 32 from the other rank.
-    b->o.machine = (zx_machine){"test", 1, 1, 0, 32, launch_seconds, 1e300};
+    b->o.machine = test_machine(1, 1, 0, 32, launch_seconds);
     for (uint32_t u = 0; u < 4; u++) {
         b->values[u] =
             (zx_value){.name = "p", .type = f32(1, 16, 0), .role = ZX_R_PARAM, .index = u};

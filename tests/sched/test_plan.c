@@ -17,7 +17,7 @@ static zx_plan_options options(uint32_t ranks, uint32_t stage)
                              .stage = stage,
                              .micro_batches = 2,
                              .optimizer_states = 2,
-                             .machine = zx_machine_host(1),
+                             .machine = zx_machine_host(1, 1),
                              .budget = UINT64_MAX};
 }
 
@@ -233,7 +233,7 @@ static void test_bucket(void **state ZX_UNUSED)
         make_mlp(&mem, 3, 8, 16, &g);
         zx_plan_options o = options(2, 3);
         o.reduce_bucket_elements = buckets[i];
-        o.machine.launch_seconds = 1; // few launches, if it were up to the planner
+        o.machine.latency = 1; // few launches, if it were up to the planner
         assert_zx_ok(zx_plan_make(&g, &o, &mem, &p, &err), &err);
         uint32_t members = 0;
         for (uint32_t k = 0; k < p.n_insns; k++) {
@@ -286,7 +286,7 @@ static void test_slow_launches(void **state ZX_UNUSED)
     zx_plan_options o = options(2, 3);
     o.micro_batches = 1;
     o.roomy = true;
-    o.machine.launch_seconds += 5e-3;
+    o.machine.latency += 5e-3;
     assert_zx_ok(zx_plan_make(&g, &o, &mem, &p, &err), &err);
     o.no_overlap = true;
     assert_zx_ok(zx_plan_make(&g, &o, &mem, &q, &err), &err);
@@ -301,7 +301,7 @@ static const struct choice_case {
     const char *name;
     uint32_t ranks, stage, micro_batches;
     int64_t layers, width, rows; // of a GPT-2
-    double launch_seconds;       // on top
+    double latency;              // on top
 } choice_cases[] = {
     {"choice: two ranks", 2, 3, 2, 6, 64, 32, 0},
     {"choice: time is compute", 4, 3, 1, 4, 256, 256, 0},
@@ -322,7 +322,7 @@ static void test_choice(void **state)
     make_gpt(&mem, (uint32_t)k->layers, k->width, 4, 300, 2, k->rows, &g);
     zx_plan_options o = options(k->ranks, k->stage);
     o.micro_batches = k->micro_batches;
-    o.machine.launch_seconds += k->launch_seconds;
+    o.machine.latency += k->latency;
     assert_zx_ok(zx_plan_make(&g, &o, &mem, &all, &err), &err);
     o.roomy = true;
     assert_zx_ok(zx_plan_make(&g, &o, &mem, &roomy, &err), &err);

@@ -423,8 +423,8 @@ static void test_random_graphs(void **state ZX_UNUSED)
                                      .micro_batches = 1 + draw(&r, 3),
                                      .optimizer_states = draw(&r, 3),
                                      .work_bytes = work,
-                                     .machine = zx_machine_host(1)};
-                o.machine.launch_seconds = draw(&r, 2) ? 1e-3 : 1e-6;
+                                     .machine = zx_machine_host(1, 1)};
+                o.machine.latency = draw(&r, 2) ? 1e-3 : 1e-6;
                 o.no_overlap = draw(&r, 5) == 0;
                 if (draw(&r, 4) == 0) o.reduce_bucket_elements = 1 + draw(&r, 60);
                 try_options(&g, &o, &r, &t);

@@ -16,7 +16,7 @@ typedef struct fixture {
 static zx_status trace(fixture *f, zx_err *err)
 {
     f->o = (zx_plan_options){.ranks = 2, .stage = 3, .micro_batches = 2};
-    f->o.machine = (zx_machine){"test", 1e300, 1e300, 1.0, 1, 0, 1}; // a second a step
+    f->o.machine = test_machine(1e300, 1e300, 1.0, 1, 0); // a second a step
     return zx_trace_make(&f->g, &f->o, &f->mem, &f->t, err);
 }
 

@@ -1,0 +1,63 @@
+// machine.h - how fast machines are: a row of machines.def, this host as calibrated, or a file.
+//
+// A machine is as one rank sees it. Times of collectives are tables over the full size (all ranks'
+// bytes), in seconds, linear between points in the logarithm of the size.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ZX_SCHED_MACHINE_H
+#define ZX_SCHED_MACHINE_H
+
+#include "graph/base/arena.h"
+#include "graph/base/text.h"
+
+#define ZX_CURVE_POINTS 24
+typedef struct zx_curve {
+    uint32_t n; // 0: nothing is sent (one rank)
+    double bytes[ZX_CURVE_POINTS], seconds[ZX_CURVE_POINTS];
+} zx_curve;
+// Below the first point: its time. Beyond the last: at the rate of the last point.
+double zx_curve_seconds(const zx_curve *c, double bytes);
+
+typedef struct zx_machine {
+    char name[48];           // "host", "h100x32", "host 2x1, link 0.5GB/s 0.2ms"
+    bool host;               // its figures are this host's: real time, not a simulated device's
+    uint32_t ranks;          // that it is a machine of; 0: any number
+    uint64_t device_bytes;   // memory of a rank; 0: unknown
+    double flops, flops_16;  // of matrix products a second: operands of 4 bytes, of 2
+    double memory;           // bytes a second that elementwise kernels move
+    double op_seconds;       // the least that an execution takes
+    double host_seconds;     // of the host, to enqueue one instruction
+    double hook_seconds;     // of the host, for one hook of a hook-driven policy
+    double copy;             // bytes a second that a copy moves (a byte counts once)
+    double sum;              // bytes a second that adding gradients reads
+    double update;           // bytes a second that the optimizer reads and writes
+    double interference;     // compute takes 1 + this while a collective is in flight
+    double cores;            // of a rank, shared by its compute threads and by what moves bytes;
+                             // 0: bytes are moved by engines of their own
+    uint32_t threads;        // compute threads of a rank, where cores > 0
+    zx_curve gather, reduce; // seconds by full size: all-gather, reduce-scatter
+    // An emulated link in place of the tables, where wire > 0: a collective of full size S takes
+    // latency + (ranks - 1) / ranks * S / wire of the rank's one wire (an all-reduce twice the
+    // second term), and moving and adding the bytes takes core time beside.
+    double wire, latency;
+} zx_machine;
+
+// A row by its name, for a number of ranks: "h100x32" and ("h100", 32) are the same. E_USAGE with
+// the nearest name.
+zx_status zx_machine_find(const char *name, uint32_t ranks, zx_machine *out, zx_err *err);
+// This host from constants, for where nothing was calibrated (tests, builds).
+zx_machine zx_machine_host(uint32_t ranks, uint32_t threads);
+// As text and back: JSON, every field by its name.
+void zx_machine_put(const zx_machine *m, zx_text *out);
+zx_status zx_machine_read(const char *path, zx_machine *out, zx_err *err);
+void zx_machine_list(zx_text *out); // the rows, a line each
+// The same machine behind an emulated link.
+void zx_machine_link(zx_machine *m, double bytes_per_second, double latency_seconds);
+
+// Seconds of a collective over units with this many bytes in all, alone on the wire.
+double zx_gather_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes);
+double zx_reduce_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes);
+double zx_allreduce_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes);
+uint64_t zx_gather_wire(uint32_t ranks, uint64_t bytes); // bytes that a rank receives, and sends
+uint64_t zx_allreduce_wire(uint32_t ranks, uint64_t bytes);
+
+#endif
