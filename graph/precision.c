@@ -13,16 +13,21 @@ static const struct stay {
     zx_op_id op;
     uint32_t out;
 } stays[] = {
-    {ZX_OP_LAYER_NORM, 1},                              // mean
-    {ZX_OP_LAYER_NORM, 2},                              // 1 / deviation
-    {ZX_OP_RMS_NORM, 1},                                // 1 / root of the mean square
-    {ZX_OP_BATCH_NORM, 1},                              // new running mean
-    {ZX_OP_BATCH_NORM, 2},                              // new running variance
-    {ZX_OP_BATCH_NORM, 3},                              // mean of the batch
-    {ZX_OP_BATCH_NORM, 4},                              // 1 / deviation of the batch
-    {ZX_OP_CROSS_ENTROPY, 0}, {ZX_OP_CROSS_ENTROPY, 1}, // log of the sum of exponentials
-    {ZX_OP_LOG_SOFTMAX, 0},   {ZX_OP_NLL_LOSS, 0},
+    {ZX_OP_LAYER_NORM, 1}, // mean
+    {ZX_OP_LAYER_NORM, 2}, // 1 / deviation
+    {ZX_OP_RMS_NORM, 1},   // 1 / root of the mean square
+    {ZX_OP_BATCH_NORM, 1}, // new running mean
+    {ZX_OP_BATCH_NORM, 2}, // new running variance
+    {ZX_OP_BATCH_NORM, 3}, // mean of the batch
+    {ZX_OP_BATCH_NORM, 4}, // 1 / deviation of the batch
+    {ZX_OP_CROSS_ENTROPY, 0},
+    {ZX_OP_CROSS_ENTROPY, 1}, // log of the sum of exponentials
+    {ZX_OP_LOG_SOFTMAX, 0},
+    {ZX_OP_NLL_LOSS, 0},
     {ZX_OP_NLL_LOSS_GRAD, 0}, // of log-probabilities
+    {ZX_OP_ATTENTION, 1},     // log of the sum of exponentials
+    {ZX_OP_LINEAR_CROSS_ENTROPY, 0},
+    {ZX_OP_LINEAR_CROSS_ENTROPY, 1},
 };
 
 static bool stays_f32(zx_op_id op, uint32_t out)

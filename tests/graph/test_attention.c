@@ -8,6 +8,7 @@
 
 #include "graph/autodiff.h"
 #include "graph/import.h"
+#include "graph/precision.h"
 #include "kernels/cpu/cpu.h"
 
 typedef struct model {
@@ -183,13 +184,41 @@ static void no_scores_of_a_linear_layer(void **state ZX_UNUSED)
     zx_arena_free(&m.mem);
 }
 
+// In 16 bits, each new row infers what mixed precision made of its outputs: log-sum-exps and the
+// loss stay f32.
+static void sixteen_bits(void **state ZX_UNUSED)
+{
+    static const zx_op_id ops[] = {ZX_OP_ATTENTION, ZX_OP_ATTENTION_GRAD,
+                                   ZX_OP_LINEAR_CROSS_ENTROPY, ZX_OP_LINEAR_CROSS_ENTROPY_GRAD};
+    for (uint32_t k = 0; k < ZX_COUNT(ops); k++) {
+        model m;
+        zx_graph g;
+        if (k < 2)
+            assert_zx_ok(attention(&m, 8, true, false), &m.err);
+        else
+            linear_loss(&m);
+        zx_precision_apply(&m.train, ZX_PREC_BF16, &m.mem, &g);
+        const zx_node *n = find(&g, ops[k]);
+        const zx_type *in[8];
+        zx_type out[8];
+        for (uint32_t i = 0; i < n->n_in; i++) in[i] = &g.values[zx_node_in(&g, n, i)].type;
+        const zx_op_args args = {ops[k], &n->attrs, n->n_in, n->n_out, in, NULL};
+        assert_zx_ok(zx_ops[ops[k]].infer(&args, out, &m.err), &m.err);
+        for (uint32_t i = 0; i < n->n_out; i++)
+            assert_int_equal(out[i].dtype, g.values[zx_node_out(&g, n, i)].type.dtype);
+        const bool forward = k == 0 || k == 2;
+        assert_int_equal(out[0].dtype, k == 2 ? ZX_F32 : ZX_BF16);
+        if (forward) assert_int_equal(out[1].dtype, ZX_F32);
+        zx_arena_free(&m.mem);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_scores_of_attention),
-        cmocka_unit_test(costs_of_attention),
-        cmocka_unit_test(no_gradient_of_a_mask),
-        cmocka_unit_test(no_scores_of_a_linear_layer),
+        cmocka_unit_test(no_scores_of_attention), cmocka_unit_test(costs_of_attention),
+        cmocka_unit_test(no_gradient_of_a_mask),  cmocka_unit_test(no_scores_of_a_linear_layer),
+        cmocka_unit_test(sixteen_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
