@@ -42,6 +42,14 @@ typedef struct zx_policy_row {
 } zx_policy_row;
 extern const zx_policy_row zx_policies[ZX_POLICY_COUNT];
 
+// The makers, one or more rows each.
+#define ZX_POLICY(id, word, form, run, maker, stage, what)                                         \
+    zx_status zx_policy_##maker(zx_policy_id id_, const zx_policy_input *in, const zx_trace *t,    \
+                                const zx_plan_options *o, zx_arena *mem, zx_policy_result *out,    \
+                                zx_err *err);
+#include "sched/policies.def"
+#undef ZX_POLICY
+
 // "hooks, as DeepSpeed"
 const char *zx_policy_name(zx_policy_id id, zx_arena *mem);
 // All rows of a word ("hooks" has two), in order; E_USAGE with the nearest word.
