@@ -2,10 +2,10 @@
 //
 // A value of a block is kept if anything but the block's own backward reads it in the backward pass
 // (the next block's does, of its input), or if the node that makes it can't run twice: one that
-// reads or writes a buffer that changes. Of the rest, what the block's backward reads is made again
-// from what is kept, by copies of the nodes on the way and of no others. Blocks are taken in the
-// order in which backward reaches them: a copy reads its block's inputs, which other blocks then
-// keep.
+// reads a buffer that changes (running statistics). Of the rest, what the block's backward reads is
+// made again from what is kept, by copies of the nodes on the way and of no others. Blocks are
+// taken in the order in which backward reaches them: a copy reads its block's inputs, which other
+// blocks then keep.
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/recompute.h"
 
@@ -30,64 +30,49 @@ typedef struct maker {
     uint32_t n_nodes, n_values, n_refs;
 } maker;
 
-// The block whose forward makes a value's bytes and may make them again; ZX_NONE.
-static uint32_t maker_of(const maker *k, uint32_t v)
+// True for what the forward nodes of a block make.
+static bool is_of(const maker *k, uint32_t v, uint32_t block)
 {
-    const zx_value *r = &k->g->values[k->root[v]];
-    if (r->role != ZX_R_MADE || k->g->nodes[r->by].phase != ZX_FORWARD) return ZX_NONE;
-    const uint32_t b = k->blocks.of_node[r->by];
-    return b != ZX_NONE && k->chosen[b] ? b : ZX_NONE;
+    const zx_value *x = &k->g->values[v];
+    if (x->role != ZX_R_MADE || k->g->nodes[x->by].phase != ZX_FORWARD) return false;
+    return k->blocks.of_node[x->by] == block;
 }
 
 // True for what a block's forward has made and is gone when its backward begins.
 static bool is_gone(const maker *k, uint32_t v, uint32_t block)
 {
-    if (v == ZX_NONE || maker_of(k, v) != block || k->kept[k->root[v]]) return false;
-    return k->g->nodes[k->g->values[v].by].phase == ZX_FORWARD; // else a view, made of a copy
-}
-
-static void keep(maker *k, uint32_t v)
-{
-    if (v != ZX_NONE) k->kept[k->root[v]] = true;
+    return v != ZX_NONE && !k->kept[k->root[v]] && is_of(k, v, block);
 }
 
 // ---- what is kept whatever is chosen ------------------------------------------------------------
 
-// Nodes that read a buffer which training changes, or make its next value, run once a micro-batch.
-static void keep_of_buffers(maker *k)
+static void keep_unless_of(maker *k, uint32_t v, uint32_t block)
 {
-    const zx_graph *g = k->g;
-    bool *next = ZX_NEW(&k->tmp, bool, g->n_values + 1);
-    for (uint32_t b = 0; b < g->n_buffers; b++)
-        if (g->buffers[b].next != ZX_NONE) next[k->root[g->buffers[b].next]] = true;
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
-        const zx_node *n = &g->nodes[i];
-        bool once = false;
-        for (uint32_t a = 0; a < n->n_in; a++) {
-            const uint32_t v = zx_node_in(g, n, a);
-            const zx_value *r = v == ZX_NONE ? NULL : &g->values[k->root[v]];
-            once |= r != NULL && r->role == ZX_R_BUFFER && g->buffers[r->index].next != ZX_NONE;
-        }
-        for (uint32_t o = 0; o < n->n_out; o++) once |= next[k->root[zx_node_out(g, n, o)]];
-        for (uint32_t o = 0; o < n->n_out && once; o++) keep(k, zx_node_out(g, n, o));
-    }
+    if (v != ZX_NONE && !is_of(k, k->root[v], block)) k->kept[k->root[v]] = true;
 }
 
-static void keep_read_elsewhere(maker *k)
+// A buffer that training changes is another one by the time backward runs.
+static bool reads_changing(const maker *k, const zx_node *n)
 {
     const zx_graph *g = k->g;
-    const uint32_t *of_node = k->blocks.of_node;
-    keep(k, g->loss);
-    for (uint32_t p = 0; p < g->n_params; p++) keep(k, g->params[p].grad);
+    for (uint32_t a = 0; a < n->n_in; a++) {
+        const uint32_t v = zx_node_in(g, n, a);
+        if (v == ZX_NONE) continue;
+        const zx_value *r = &g->values[k->root[v]];
+        if (r->role == ZX_R_BUFFER && g->buffers[r->index].next != ZX_NONE) return true;
+    }
+    return false;
+}
+
+static void keep_needed(maker *k)
+{
+    const zx_graph *g = k->g;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const zx_node *n = &g->nodes[i];
-        // A view that stands elsewhere than what it shows is not followed.
-        const bool view = n->n_out > 0 && k->root[zx_node_out(g, n, 0)] != zx_node_out(g, n, 0);
-        if (n->phase != ZX_BACKWARD && !view) continue;
-        for (uint32_t a = 0; a < n->n_in; a++) {
-            const uint32_t v = zx_node_in(g, n, a);
-            if (v != ZX_NONE && maker_of(k, v) != of_node[i]) keep(k, v);
-        }
+        for (uint32_t o = 0; o < n->n_out && reads_changing(k, n); o++)
+            k->kept[k->root[zx_node_out(g, n, o)]] = true;
+        for (uint32_t a = 0; a < n->n_in && n->phase == ZX_BACKWARD; a++)
+            keep_unless_of(k, zx_node_in(g, n, a), k->blocks.of_node[i]);
     }
 }
 
@@ -114,8 +99,8 @@ static void choose_copies(maker *k, uint32_t block, const chain *forward, const 
         if (!k->again[i]) continue;
         for (uint32_t a = 0; a < g->nodes[i].n_in; a++) {
             const uint32_t v = zx_node_in(g, &g->nodes[i], a);
+            keep_unless_of(k, v, block);
             want(k, v, block);
-            if (v != ZX_NONE && maker_of(k, v) != block) keep(k, v);
         }
     }
 }
@@ -149,21 +134,18 @@ static void choose(maker *k)
 
 // ---- the new graph ------------------------------------------------------------------------------
 
+// Whoever reads a value that has a copy and isn't kept belongs to the copy's block.
 static void put_node(maker *k, uint32_t from, bool is_copy)
 {
     const zx_graph *g = k->g;
-    const uint32_t block = k->blocks.of_node[from];
     zx_node *n = &k->nodes[k->n_nodes];
     *n = g->nodes[from];
     if (is_copy) n->name = zx_arena_printf(k->mem, "%s/again", n->name);
     if (is_copy) n->phase = ZX_BACKWARD;
-    const bool reads_copies = n->phase == ZX_BACKWARD && block != ZX_NONE;
     n->in = k->n_refs;
     for (uint32_t a = 0; a < n->n_in; a++) {
-        uint32_t v = zx_node_in(g, &g->nodes[from], a);
-        if (v != ZX_NONE && reads_copies && k->copy[v] != ZX_NONE && maker_of(k, v) == block)
-            v = k->copy[v];
-        k->refs[k->n_refs++] = v;
+        const uint32_t v = zx_node_in(g, &g->nodes[from], a);
+        k->refs[k->n_refs++] = v != ZX_NONE && k->copy[v] != ZX_NONE ? k->copy[v] : v;
     }
     n->out = k->n_refs;
     for (uint32_t o = 0; o < n->n_out; o++) {
@@ -240,8 +222,7 @@ zx_status zx_recompute_apply(const zx_graph *train, zx_recompute_kind kind, cons
     k.first = ZX_NEW(&k.tmp, uint32_t, k.blocks.n);
     k.copy = ZX_NEW(&k.tmp, uint32_t, train->n_values + 1);
     for (uint32_t v = 0; v < train->n_values; v++) k.copy[v] = ZX_NONE;
-    keep_of_buffers(&k);
-    keep_read_elsewhere(&k);
+    keep_needed(&k);
     choose(&k);
     write_graph(&k, out);
     zx_arena_free(&k.tmp);

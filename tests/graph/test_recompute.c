@@ -20,7 +20,10 @@ enum { ROWS = 6, WIDTH = 8, LAYERS = 3, ALL = 7 };
 
 // x + fc2(drop(gelu(norm(fc1(x))))) a layer, as far as a row asks for it.
 typedef struct net_options {
+    bool head;    // fc1 sees tanh(x)
     bool heads;   // gelu sees another shape
+    bool front;   // x is seen through two views
+    bool cross;   // and that reshape stands in the next layer, the last one's in the first
     bool norm;    // batch normalisation with running statistics
     bool drop;    // dropout
     bool tail;    // tanh of the sum
@@ -62,10 +65,15 @@ static uint32_t layer_of(zx_builder *b, const net_options *o, uint32_t layer, ui
     const zx_attrs none = {0};
     const uint32_t w1 = param_of(b, layer, "w1", 2), b1 = param_of(b, layer, "b1", 1),
                    w2 = param_of(b, layer, "w2", 2);
+    uint32_t y = x;
+    at(b, layer, "front");
+    if (o->front) y = zx_build_reshape(b, zx_build_reshape(b, y, &other), &rows);
+    at(b, layer, "head");
+    if (o->head) y = zx_build1(b, ZX_OP_TANH, none, 1, y);
     at(b, layer, "fc1");
-    uint32_t y = zx_build1(b, ZX_OP_MATMUL, none, 3, x, w1, b1);
+    y = zx_build1(b, ZX_OP_MATMUL, none, 3, y, w1, b1);
     if (o->norm) y = batch_norm(b, layer, y);
-    at(b, layer, "heads");
+    at(b, o->cross ? (layer + 1) % LAYERS : layer, "heads");
     if (o->heads) y = zx_build_reshape(b, y, &other);
     at(b, layer, "gelu");
     y = zx_build1(b, ZX_OP_GELU, none, 1, y);
@@ -273,9 +281,16 @@ static const struct net_case {
     {"two of three", {.drop = true}, 5, "fc1 gelu drop"},
     {"none chosen", {0}, 0, ""},
     {"views", {.heads = true}, ALL, "fc1 heads gelu merge"},
+    {"views of what is kept", {.front = true}, ALL, "fc1 gelu"},
+    {"views of what only copies read", {.front = true, .head = true}, ALL, "head fc1 gelu"},
     {"the same dropout", {.drop = true}, ALL, "fc1 gelu drop"},
     {"an output that the next layer reads is there", {.tail = true}, ALL, "fc1 gelu"},
     {"an output that the next layer's backward reads is there", {.tail = true}, 2, "fc1 gelu"},
+    {"an output that only the next layer's copies read is there",
+     {.head = true, .tail = true},
+     ALL,
+     "head fc1 gelu"},
+    {"a view that stands in another layer", {.heads = true, .cross = true}, 2, "gelu merge"},
     {"an output seen through views of others", {.between = true, .tail = true}, ALL, "fc1 gelu"},
     {"running statistics move once", {.norm = true}, ALL, "fc1 gelu"},
     {"statistics, views, dropout",
