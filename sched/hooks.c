@@ -15,12 +15,13 @@ typedef enum status { NOT_AVAILABLE, INFLIGHT, AVAILABLE } status;
 #define NEVER INT64_MIN
 
 typedef struct param {
-    uint8_t status;
-    bool persist;
-    uint32_t launch;   // in whose flight it is registered; ZX_NONE
-    uint32_t n_active; // modules between their fetch and their release that hold it
-    int64_t recent;    // largest step for which it was taken from the queue
-    uint64_t mark;     // == c->mark: in the set at hand
+    uint8_t status;           // as set: what is in flight has landed with its launch, see status_of
+    bool persist, registered; // registered: in flight, not fetched since
+    uint32_t launch;          // that brought it
+    uint32_t prev, next;      // in the order of launches, of those registered
+    uint32_t n_active;        // modules between their fetch and their release that hold it
+    int64_t recent;           // largest step for which it was taken from the queue
+    uint64_t mark;            // == c->mark: in the set at hand
 } param;
 
 typedef struct entry { // of the queue
@@ -46,9 +47,11 @@ struct zx_coordinator {
     uint32_t *order, n_order, cap_order;
     entry *queue;
     uint32_t n_queue, cap_queue, head;
-    uint32_t *flight, n_flight; // parameters registered in flight, in order of launch
-    uint32_t n_launches;
-    uint32_t *set; // room for the set at hand
+    uint32_t first, last; // parameters registered in flight; ZX_NONE
+    bool *landed;         // by launch
+    uint32_t n_launches, cap_launches;
+    uint32_t event; // at hand
+    uint32_t *set;  // room for the set at hand
     memo *memos;
     uint32_t n_memos, cap_memos, *buckets, n_buckets;
     uint32_t *memo_params, n_memo_params, cap_memo_params;
@@ -69,6 +72,7 @@ static zx_decision *decide(zx_coordinator *c, zx_decision_kind kind, uint32_t id
                                              .step = c->step,
                                              .mode = c->mode,
                                              .first = c->n_lists,
+                                             .event = c->event,
                                              .elements = c->live};
     return &c->decided[c->n_decided++];
 }
@@ -105,6 +109,12 @@ static set fetched_with(const zx_coordinator *c, uint32_t module)
 
 // ---- gather, wait, free -------------------------------------------------------------------------
 
+static status status_of(const zx_coordinator *c, uint32_t id)
+{
+    const param *p = &c->params[id];
+    return p->status == INFLIGHT && c->landed[p->launch] ? AVAILABLE : (status)p->status;
+}
+
 // One launch of the parameters marked as in the set, ascending by id.
 static void gather(zx_coordinator *c, uint32_t *list, uint32_t n)
 {
@@ -117,11 +127,16 @@ static void gather(zx_coordinator *c, uint32_t *list, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         param *p = &c->params[list[i]];
         p->status = INFLIGHT;
+        p->registered = true;
         p->launch = c->n_launches;
+        p->prev = c->last;
+        p->next = ZX_NONE;
+        *(c->last == ZX_NONE ? &c->first : &c->params[c->last].next) = list[i];
+        c->last = list[i];
         c->live += c->h->numel[list[i]];
-        c->flight[c->n_flight++] = list[i];
     }
-    c->n_launches++;
+    ZX_GROW(c->mem, c->landed, c->n_launches, c->cap_launches);
+    c->landed[c->n_launches++] = false;
     decide_list(c, ZX_DECIDED_GATHER, list, n);
 }
 
@@ -130,21 +145,17 @@ static void gather(zx_coordinator *c, uint32_t *list, uint32_t n)
 static void wait_for(zx_coordinator *c, uint32_t id)
 {
     param *p = &c->params[id];
-    const uint32_t launch = p->launch;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < c->n_flight; i++) {
-        param *q = &c->params[c->flight[i]];
-        if (q->launch == launch) q->status = AVAILABLE;
-        if (c->flight[i] != id) c->flight[kept++] = c->flight[i];
-    }
-    c->n_flight = kept;
-    p->launch = ZX_NONE;
+    c->landed[p->launch] = true;
+    p->registered = false;
+    *(p->prev == ZX_NONE ? &c->first : &c->params[p->prev].next) = p->next;
+    *(p->next == ZX_NONE ? &c->last : &c->params[p->next].prev) = p->prev;
+    decide(c, ZX_DECIDED_WAIT, id);
 }
 
 static void try_free(zx_coordinator *c, uint32_t id)
 {
     param *p = &c->params[id];
-    if (p->status != AVAILABLE || p->n_active > 0) return;
+    if (status_of(c, id) != AVAILABLE || p->n_active > 0) return;
     p->status = NOT_AVAILABLE;
     c->live -= c->h->numel[id];
     decide(c, ZX_DECIDED_FREE, id);
@@ -152,8 +163,8 @@ static void try_free(zx_coordinator *c, uint32_t id)
 
 static void land_all(zx_coordinator *c)
 {
-    while (c->n_flight > 0) {
-        const uint32_t id = c->flight[0];
+    while (c->first != ZX_NONE) {
+        const uint32_t id = c->first;
         wait_for(c, id);
         try_free(c, id);
     }
@@ -209,7 +220,6 @@ static void reset_step(zx_coordinator *c)
     c->head = 0;
     c->step = 0;
     c->live = 0;
-    c->n_launches = 0;
 }
 
 static void invalidate(zx_coordinator *c)
@@ -235,7 +245,7 @@ static void prefetch(zx_coordinator *c)
     while (c->head < c->n_queue && elements < limit) {
         const entry e = c->queue[c->head++];
         param *p = &c->params[e.param];
-        const bool take = p->status == NOT_AVAILABLE && p->mark != c->mark;
+        const bool take = status_of(c, e.param) == NOT_AVAILABLE && p->mark != c->mark;
         if (p->recent < (int64_t)e.step) p->recent = e.step;
         if (!take) continue;
         p->mark = c->mark;
@@ -290,11 +300,11 @@ static zx_status fetch(zx_coordinator *c, uint32_t module, zx_phase phase, zx_er
 
     uint32_t n = 0;
     for (uint32_t i = 0; i < need.n; i++)
-        if (c->params[need.at[i]].status == NOT_AVAILABLE) c->set[n++] = need.at[i];
+        if (status_of(c, need.at[i]) == NOT_AVAILABLE) c->set[n++] = need.at[i];
     if (n > 0) gather(c, c->set, n);
     activate(c, module);
     for (uint32_t i = 0; i < need.n; i++)
-        if (c->params[need.at[i]].launch != ZX_NONE) wait_for(c, need.at[i]);
+        if (c->params[need.at[i]].registered) wait_for(c, need.at[i]);
     if (c->mode == ZX_HOOK_COMPLETE) {
         ZX_TRY(take_own(c, &need, err));
         prefetch(c);
@@ -314,15 +324,19 @@ static uint32_t find_free(zx_coordinator *c, uint32_t module)
     const set mine = fetched_with(c, module);
     const bool depth = c->h->modules[module].leaf;
     const uint64_t mark = ++c->mark;
+    uint32_t left = 0;
     for (uint32_t i = 0; i < mine.n; i++) {
         param *p = &c->params[mine.at[i]];
-        if (!p->persist && p->recent <= (int64_t)c->step) p->mark = mark;
+        if (p->persist || p->recent > (int64_t)c->step) continue;
+        p->mark = mark;
+        left++;
     }
     int64_t distance = 0;
-    for (uint32_t s = c->step; s < c->n_order && distance < c->l.max_reuse; s++) {
+    for (uint32_t s = c->step; s < c->n_order && distance < c->l.max_reuse && left > 0; s++) {
         const set next = params_of(c, c->order[s], depth);
         for (uint32_t i = 0; i < next.n; i++) {
             param *p = &c->params[next.at[i]];
+            left -= p->mark == mark;
             if (p->mark == mark) p->mark = mark - 1;
             distance += c->h->numel[next.at[i]];
         }
@@ -419,7 +433,7 @@ static void optimizer_step(zx_coordinator *c)
 {
     for (uint32_t m = 0; m < c->h->n_modules; m++) deactivate(c, m);
     for (uint32_t i = 0; i < c->h->n_params; i++) {
-        if (c->params[i].launch != ZX_NONE) wait_for(c, i);
+        if (c->params[i].registered) wait_for(c, i);
         try_free(c, i);
     }
     uint32_t n = 0;
@@ -452,7 +466,6 @@ zx_coordinator *zx_coordinator_make(const zx_hooks *h, const zx_hook_limits *l, 
     c->params = ZX_NEW(mem, param, h->n_params + 1);
     c->active = ZX_NEW(mem, bool, h->n_modules + 1);
     c->stack = ZX_NEW(mem, uint32_t, h->n_modules + 1);
-    c->flight = ZX_NEW(mem, uint32_t, h->n_params + 1);
     c->set = ZX_NEW(mem, uint32_t, h->n_params + 1);
     // A tied parameter read by a leaf, too, has more than one gradient hook a micro-batch.
     uint32_t n_grads = 0;
@@ -461,7 +474,7 @@ zx_coordinator *zx_coordinator_make(const zx_hooks *h, const zx_hook_limits *l, 
     c->n_buckets = 2 * h->n_events + 1;
     c->buckets = ZX_NEW(mem, uint32_t, c->n_buckets);
     for (uint32_t i = 0; i < c->n_buckets; i++) c->buckets[i] = ZX_NONE;
-    for (uint32_t i = 0; i < h->n_params; i++) c->params[i].launch = ZX_NONE;
+    c->first = c->last = ZX_NONE;
     choose_persistent(c);
     return c;
 }
@@ -471,9 +484,11 @@ zx_status zx_coordinator_run(zx_coordinator *c, const zx_hook *events, uint32_t 
 {
     bool trains = false;
     c->n_decided = c->n_lists = 0;
+    c->event = ZX_NONE;
     reset_step(c);
     for (uint32_t i = 0; i < n_events; i++) {
         const zx_hook *e = &events[i];
+        c->event = i;
         trains = trains || e->phase == ZX_BACKWARD;
         if (e->kind == ZX_HOOK_FETCH)
             ZX_TRY(fetch(c, e->id, (zx_phase)e->phase, err));
@@ -483,6 +498,7 @@ zx_status zx_coordinator_run(zx_coordinator *c, const zx_hook *events, uint32_t 
             add_gradient(c, e->id);
     }
     if (!trains) return ZX_OK;
+    c->event = n_events;
     flush(c);
     let_go(c);
     if (++c->n_micro % c->l.accumulate == 0) optimizer_step(c);

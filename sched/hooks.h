@@ -25,6 +25,11 @@ typedef struct zx_hook {
     uint8_t kind;  // zx_hook_kind
     uint8_t phase; // zx_phase; of a GRAD: backward
     uint32_t id;   // module; of a GRAD the parameter
+    // Where: forward, all sources before this one have run; backward, of all from this one on
+    // their backward has.
+    uint32_t at;
+    uint32_t again; // forward, but run again in the backward pass, of the checkpointed call that
+                    // ends before this source; ZX_NONE: it is not
 } zx_hook;
 
 typedef struct zx_hooks { // what a micro-batch asks of the coordinator
@@ -43,6 +48,8 @@ typedef struct zx_hooks_options { // of the event stream
     uint32_t n_calls;
     const char *const
         *calls; // paths of all calls in order, where the file can't tell; NULL: it can
+    uint32_t n_again;
+    const char *const *again; // paths of modules that are checkpointed: run again for backward
 } zx_hooks_options;
 
 // Of a forward graph that was imported from a file, before any folding. Notes say what is assumed
@@ -66,6 +73,7 @@ typedef enum zx_decision_kind {
     ZX_DECIDED_FETCH,   // id: module; step, mode, elements: live as counted before it
     ZX_DECIDED_RELEASE, // id: module; step
     ZX_DECIDED_GATHER,  // params in one launch, elements
+    ZX_DECIDED_WAIT,    // id: parameter in flight; the first of a launch lands all of it
     ZX_DECIDED_FREE,    // id: parameter
     ZX_DECIDED_GRAD,    // id: parameter, copied into the bucket
     ZX_DECIDED_REDUCE,  // params of one flush, elements
@@ -76,6 +84,8 @@ typedef struct zx_decision {
     uint8_t kind, phase, mode;
     uint32_t id, step;
     uint32_t first, n; // range of zx_coordinator's lists
+    uint32_t event;    // at which it was decided; ZX_NONE: before the first; their number: after
+                       // the last
     int64_t elements;
 } zx_decision;
 

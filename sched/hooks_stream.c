@@ -3,7 +3,8 @@
 // Forward: a fetch where a module's call begins, a release where it ends. Backward runs the calls
 // in reverse: a fetch for every tensor of a call whose gradient comes from outside it, a release
 // once the gradients of all its inputs are there, and a parameter's gradient at the first node that
-// reads it.
+// reads it. A checkpointed call is run again, forward, when its backward comes to the first node
+// that saved something, and as far as that node.
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>
@@ -288,10 +289,54 @@ static zx_status merge_calls(stream *s, const zx_hooks_options *o, zx_err *err)
 
 // ---- events -------------------------------------------------------------------------------------
 
-static void put_event(stream *s, zx_hook_kind kind, zx_phase phase, uint32_t id)
+static void put_event(stream *s, zx_hook_kind kind, zx_phase phase, uint32_t id, uint32_t at)
 {
     ZX_GROW(s->mem, s->events, s->n_events, s->cap_events);
-    s->events[s->n_events++] = (zx_hook){(uint8_t)kind, (uint8_t)phase, id};
+    s->events[s->n_events++] = (zx_hook){(uint8_t)kind, (uint8_t)phase, id, at, ZX_NONE};
+}
+
+// Marks [from, to) as the forward pass has them.
+static void put_forward(stream *s, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        const call *c = &s->calls[s->marks[i].id];
+        if (s->marks[i].kind == ENTER) put_event(s, ZX_HOOK_FETCH, ZX_FORWARD, c->module, c->first);
+        if (s->marks[i].kind == EXIT) put_event(s, ZX_HOOK_RELEASE, ZX_FORWARD, c->module, c->end);
+    }
+}
+
+// ---- checkpointed calls -------------------------------------------------------------------------
+
+// Whether the node's backward needs what the forward saved. What isn't listed does.
+static bool saves(const zx_source *x)
+{
+    static const char *const none[] = {
+        "Add",        "Cast",     "CastLike", "Concat", "Expand",
+        "Flatten",    "Identity", "Neg",      "Pad",    "ReduceMean",
+        "ReduceSum",  "Reshape",  "Slice",    "Split",  "SplitToSequence",
+        "SequenceAt", "Squeeze",  "Sub",      "Sum",    "Transpose",
+        "Unsqueeze"};
+    for (size_t i = 0; i < ZX_COUNT(none); i++)
+        if (strcmp(x->op, none[i]) == 0) return false;
+    return true;
+}
+
+static bool is_checkpointed(const zx_hooks_options *o, const char *path)
+{
+    for (uint32_t i = 0; i < o->n_again; i++)
+        if (strcmp(o->again[i], path) == 0) return true;
+    return false;
+}
+
+// The call from its beginning to the node at mark `to`, where it is left: what encloses that node
+// gets no release.
+static void run_again(stream *s, uint32_t id, uint32_t to)
+{
+    const uint32_t first = s->n_events;
+    uint32_t from = to;
+    while (s->marks[from].kind != ENTER || s->marks[from].id != id) from--;
+    put_forward(s, from, to);
+    for (uint32_t i = first; i < s->n_events; i++) s->events[i].again = s->calls[id].end;
 }
 
 typedef struct grad {
@@ -307,7 +352,7 @@ static int last_first(const void *a, const void *b)
 
 // The gradients of a leaf's parameters come together, at the end of its whole backward; the others'
 // with the operator that reads them first.
-static void put_backward(stream *s)
+static void put_backward(stream *s, const zx_hooks_options *o)
 {
     const uint32_t n_params = s->g->n_params, n_modules = s->t.n_modules;
     grad *grads = ZX_NEW(s->mem, grad, n_params + 1);
@@ -332,33 +377,34 @@ static void put_backward(stream *s)
             grads[n++] = (grad){s->grad_at[p], p};
     if (n > 0) qsort(grads, n, sizeof *grads, last_first);
 
+    uint32_t again = ZX_NONE; // a checkpointed call that hasn't run again yet
     for (uint32_t i = s->n_marks; i-- > 0;) {
         const uint32_t id = s->marks[i].id;
         if (s->marks[i].kind == NODE) {
+            if (again != ZX_NONE && reached(s, id) && saves(&s->g->sources[id])) {
+                run_again(s, again, i);
+                again = ZX_NONE;
+            }
             for (; next < n && grads[next].at == id; next++)
-                put_event(s, ZX_HOOK_GRAD, ZX_BACKWARD, grads[next].param);
+                put_event(s, ZX_HOOK_GRAD, ZX_BACKWARD, grads[next].param, id);
             continue;
         }
         const call *c = &s->calls[id];
         const zx_module *m = &s->t.modules[c->module];
         if (s->marks[i].kind == EXIT) {
             for (uint32_t k = 0; k < c->n_out; k++)
-                put_event(s, ZX_HOOK_FETCH, ZX_BACKWARD, c->module);
+                put_event(s, ZX_HOOK_FETCH, ZX_BACKWARD, c->module, c->end);
+            if (again == ZX_NONE && is_checkpointed(o, m->path)) again = id;
             continue;
         }
+        if (again == id) again = ZX_NONE; // it saved nothing
         for (uint32_t k = 0; m->leaf && first_call[c->module] == id && k < m->n_all; k++)
-            if (leaf_of[m->all[k]] == c->module) put_event(s, ZX_HOOK_GRAD, ZX_BACKWARD, m->all[k]);
+            if (leaf_of[m->all[k]] == c->module)
+                put_event(s, ZX_HOOK_GRAD, ZX_BACKWARD, m->all[k], c->first);
         for (uint32_t k = 0; k < c->n_fired; k++)
-            if (--remaining[c->module] == 0) put_event(s, ZX_HOOK_RELEASE, ZX_BACKWARD, c->module);
+            if (--remaining[c->module] == 0)
+                put_event(s, ZX_HOOK_RELEASE, ZX_BACKWARD, c->module, c->first);
     }
-}
-
-static void put_forward(stream *s)
-{
-    for (uint32_t i = 0; i < s->n_marks; i++)
-        if (s->marks[i].kind != NODE)
-            put_event(s, s->marks[i].kind == ENTER ? ZX_HOOK_FETCH : ZX_HOOK_RELEASE, ZX_FORWARD,
-                      s->calls[s->marks[i].id].module);
 }
 
 zx_status zx_hooks_make(const zx_graph *g, const zx_hooks_options *o, zx_arena *mem, zx_hooks *out,
@@ -375,14 +421,15 @@ zx_status zx_hooks_make(const zx_graph *g, const zx_hooks_options *o, zx_arena *
     find_groups(&s);
     find_borders(&s);
     if (o->n_calls > 0) ZX_TRY(merge_calls(&s, o, err));
-    put_forward(&s);
+    put_forward(&s, 0, s.n_marks);
     out->n_forward = s.n_events;
-    put_backward(&s);
-    zx_note(notes, mem,
-            "%shands on a tensor unchanged, takes tensors by keyword, or is checkpointed%s",
+    put_backward(&s, o);
+    zx_note(notes, mem, "%shands on a tensor unchanged%s%s",
             o->n_calls > 0 ? "assumed, since no file can tell: no other module "
                            : "assumed, since no file can tell: no module that left no node is "
                              "called, and none ",
+            o->n_again > 0 ? " or takes tensors by keyword"
+                           : ", takes tensors by keyword, or is checkpointed",
             o->n_calls > 0 ? "" : " (--modules FILE lists the calls)");
 
     const char **names = ZX_NEW(mem, const char *, g->n_params + 1);

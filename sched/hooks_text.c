@@ -47,6 +47,7 @@ void zx_hooks_put(const zx_hooks *h, const zx_coordinator *c, uint32_t micro, zx
         case ZX_DECIDED_GRAD:
             zx_text_put(out, "   GRAD %s\n", params[d->id]);
             break;
+        case ZX_DECIDED_WAIT:
         case ZX_DECIDED_REGATHER:
             break;
         }

@@ -186,6 +186,13 @@ static const struct total_row {
      0,
      2,
      2},
+    {"blocks run again, leaving early",
+     {.n_again = 3, .again = blocks},
+     {0, LOTS, 0, 0, INT64_MAX, 5000, 1, false},
+     10976,
+     528,
+     30,
+     53},
     {"no module is that fine",
      {.granularity = 10},
      {600, 1500, 0, 0, INT64_MAX, 600, 1, false},
@@ -225,6 +232,7 @@ static void test_totals(void **state)
 #define LOSS ";l = ReduceMean(y) keepdims=0 @;out l f32"
 #define XW "in x f32[2];init w f32[2] 1 2;init v f32[2] 3 4;"
 
+static const char *const checkpointed[] = {"m"};
 static const char *const leaf_a[] = {"a"}, *const leaf_gone[] = {"nope"};
 static const char *const with_c[] = {"a", "a.c", "b"}, *const without_b[] = {"a", "a.c"},
                          *const with_more[] = {"d", "a", "a.c", "a.c.e", "b", "f"};
@@ -334,6 +342,15 @@ static const struct stream_row {
      XW "a = Mul(x, w) @a;y = Mul(a, v) @b" LOSS,
      "!the call of 'b' that the file shows isn't in the list",
      {.n_calls = 2, .calls = without_b}},
+    {"a checkpointed call runs again as far as what saved last",
+     XW "a = Mul(x, w) @m.a;b = Exp(a) @m.b;c = Mul(b, v) @m.c;y = Add(c, x) @m" LOSS,
+     "+/ +m +m.a -m.a +m.b -m.b +m.c -m.c -m -/ | +/ +m +m.c +m +m.a -m.a +m.b -m.b +m.c v -m.c "
+     "+m.b -m.b +m.a w",
+     {.n_again = 1, .again = checkpointed}},
+    {"one that saved nothing doesn't",
+     XW "a = Mul(x, w) @a;b = Add(a, v) @m;y = Neg(b) @m" LOSS,
+     "+/ +a -a +m -m -/ | +/ +m v -m +a w",
+     {.n_again = 1, .again = checkpointed}},
     {"a file without modules",
      XW "a = Mul(x, w);y = Mul(a, v);l = ReduceMean(y) keepdims=0;out l f32",
      "!no node says in which module it stands",
@@ -344,7 +361,7 @@ static const struct stream_row {
      {0}},
 };
 
-static void put_events(const zx_hooks *h, zx_text *t)
+static void put_events(const zx_hooks *h, zx_text *t, bool places_too)
 {
     for (uint32_t i = 0; i < h->n_events; i++) {
         const zx_hook *e = &h->events[i];
@@ -355,6 +372,8 @@ static void put_events(const zx_hooks *h, zx_text *t)
                     : e->kind == ZX_HOOK_RELEASE ? "-"
                                                  : "",
                     path[0] ? path : "/");
+        if (places_too) zx_text_put(t, "%u", e->at);
+        if (places_too && e->again != ZX_NONE) zx_text_put(t, "'%u", e->again);
     }
 }
 
@@ -377,9 +396,51 @@ static void test_stream(void **state)
         if (!said) fail_msg("no note says so");
     } else {
         assert_zx_ok(st, &f.err);
-        put_events(&f.h, &t);
+        put_events(&f.h, &t, false);
         assert_string_equal(t.at, r->want);
     }
+    zx_text_free(&t);
+    close_model(&f);
+}
+
+// Where the events happen: "+a1": before source 1; "+a1'4": run again, of a call that ends at 4.
+static const struct at_row {
+    const char *name, *model, *want;
+    zx_hooks_options o;
+} places[] = {
+    {"from where to where a module runs",
+     XW "a = Mul(x, w) @m.a;b = Relu(a) @m;y = Mul(b, v) @m.c" LOSS,
+     "+/0 +m0 +m.a0 -m.a1 +m.c2 -m.c3 -m3 -/4 | +/4 +m3 +m.c3 v2 -m.c2 +m.a1 w0",
+     {0}},
+    {"an operator's gradients are whole after all of it",
+     XW "u = Neg(w) @a:lin;a = Mul(x, u) @a:lin;y = Add(a, v) @a:lin" LOSS,
+     "+/0 +a0 -a3 -/4 | +/4 +a3 w0 v0",
+     {0}},
+    {"a leaf's at its beginning",
+     XW "b = Mul(x, w) @ab;a = Mul(b, w) @a.p;y = Mul(a, v) @a.r" LOSS,
+     "+/0 +ab0 -ab1 +a1 -a3 -/4 | +/4 +a3 w1 v1 -a1 +ab1",
+     {.n_names = 1, .names = leaf_a}},
+    {"a call that left no node",
+     XW "a = Mul(x, w) @a;y = Mul(a, v) @b" LOSS,
+     "+/0 +a0 +a.c1 -a.c1 -a1 +b1 -b2 -/3 | +/3 +b2 v1 -b1 +a1 +a.c1 -a.c1 w0",
+     {.n_calls = 3, .calls = with_c}},
+    {"run again",
+     XW "a = Mul(x, w) @m.a;b = Exp(a) @m.b;c = Mul(b, v) @m.c;y = Add(c, x) @m" LOSS,
+     "+/0 +m0 +m.a0 -m.a1 +m.b1 -m.b2 +m.c2 -m.c3 -m4 -/5 | +/5 +m4 +m.c3 +m0'4 +m.a0'4 -m.a1'4 "
+     "+m.b1'4 -m.b2'4 +m.c2'4 v2 -m.c2 +m.b2 -m.b1 +m.a1 w0",
+     {.n_again = 1, .again = checkpointed}},
+};
+
+static void test_place(void **state)
+{
+    const struct at_row *r = *state;
+    fixture f = {0};
+    zx_text t = {0};
+    assert_zx_ok(ot_open(&f.mem, r->model, NULL, 0, &f.file, &f.err), &f.err);
+    import(&f);
+    assert_zx_ok(zx_hooks_make(&f.g, &r->o, &f.mem, &f.h, &f.notes, &f.err), &f.err);
+    put_events(&f.h, &t, true);
+    assert_string_equal(t.at, r->want);
     zx_text_free(&t);
     close_model(&f);
 }
@@ -645,10 +706,14 @@ static void test_unused_prefetch(void **state ZX_UNUSED)
     const uint32_t *lists;
     const zx_decision *d = zx_coordinator_decided(c, &n, &lists);
     // What had been gathered again for backward use and not been fetched: the 5 of the last launch.
-    for (uint32_t i = 0; i < 5; i++) assert_int_equal(d[i].kind, ZX_DECIDED_FREE);
-    assert_int_equal(d[5].kind, ZX_DECIDED_FETCH);
-    assert_int_equal(d[5].mode, ZX_HOOK_COMPLETE);
-    assert_int_equal(d[5].elements, 0);
+    for (uint32_t i = 0; i < 10; i++) {
+        assert_int_equal(d[i].kind, i % 2 == 0 ? ZX_DECIDED_WAIT : ZX_DECIDED_FREE);
+        assert_int_equal(d[i].event, ZX_NONE);
+    }
+    assert_int_equal(d[10].kind, ZX_DECIDED_FETCH);
+    assert_int_equal(d[10].mode, ZX_HOOK_COMPLETE);
+    assert_int_equal(d[10].elements, 0);
+    assert_int_equal(d[10].event, 0);
     close_model(&f);
 }
 
@@ -682,12 +747,13 @@ static void test_below_zero(void **state ZX_UNUSED)
 
 int main(void)
 {
-    struct CMUnitTest
-        tests[ZX_COUNT(logs) + ZX_COUNT(totals) + ZX_COUNT(streams) + ZX_COUNT(quirks) + 3];
+    struct CMUnitTest tests[ZX_COUNT(logs) + ZX_COUNT(totals) + ZX_COUNT(streams) +
+                            ZX_COUNT(places) + ZX_COUNT(quirks) + 3];
     size_t n = 0;
     ROWS(logs, test_log);
     ROWS(totals, test_totals);
     ROWS(streams, test_stream);
+    ROWS(places, test_place);
     ROWS(quirks, test_quirk);
     tests[n++] = zx_case("an evaluation comes first", test_evaluation_first, NULL);
     tests[n++] = zx_case("a forward pass alone", test_unused_prefetch, NULL);
