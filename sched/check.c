@@ -1,22 +1,27 @@
 // check.c - proves a plan for a train graph. Nothing is believed, least of all a plan's own words:
 //
 //  1. The plan is for this graph, and its numbers make sense.
-//  2. Every parameter is one unit, cut and held as the stage says.
+//  2. Every parameter is one unit, cut and held as the stage says, of elements as the graph's; one
+//     of 16 bits has an f32 copy if it is trained.
 //  3. Slots are aligned, have the size of what they are for, and lie in the reservation, which is
-//     within the budget; those that live across steps share bytes with nobody.
-//  4. Launches and steps refer to what there is; a step has the operands of its node.
-//  5. Instructions have the operands that insns.def states, on the stream that may run them.
+//     within the budget; those that live across steps share bytes with nobody; parts lie in a
+//     bucket.
+//  4. Launches and steps refer to what there is; a step has the operands of its node. A launch's
+//     members follow one another in its flat slot, which has room for a row a rank.
+//  5. Instructions have the operands that insns.def states, on a stream that may run them.
 //  6. Each event happens once, and what is waited for happens.
 // And by a run over the instructions (check_run.c):
 //  7. Waits have no cycle; all streams are joined at the end, so two steps never overlap.
 //  8. Two instructions that use the same bytes, one of them writing, are ordered by events.
 //  9. Every read finds what it is meant to find, of the right micro-batch; bytes are rewritten only
 //     after every reader of what they held is done; a step overwrites its input only where its
-//     operator may.
+//     operator may. What goes through a flat slot is packed into it before its collective, by the
+//     same launch, and a gathered unit is there once it is unpacked.
 // 10. Each node runs once a micro-batch; every gradient is reduced once a micro-batch, after it was
 //     made, the first written and the others added in order (or made in place: one rank, one
 //     micro-batch); losses are recorded; the norm comes after all of these, updates and commits
-//     after the norm, once each; what is updated in shards is whole again; every gather is freed.
+//     (which read what the other ranks have made) after the norm, once each; what is updated in
+//     shards is whole again; every gather is freed.
 // No operand can depend on the rank: the plan has none, and all ranks compare its hash.
 // SPDX-License-Identifier: Apache-2.0
 #include "sched/check.h"
@@ -116,6 +121,20 @@ const char *zx_check_content_text(const zx_check *c, const zx_content *x)
         return zx_arena_printf(c->mem, "constant '%s'", value_name(c, x->what));
     case ZX_HOLDS_WORK:
         return zx_arena_printf(c->mem, "scratch of step %u", x->what);
+    case ZX_HOLDS_MASTER:
+        return zx_arena_printf(c->mem, "the f32 copy of '%s'", param_name(c, x->what));
+    case ZX_HOLDS_SHARDS:
+        return zx_arena_printf(c->mem, "this rank's row of launch %u%s", x->what,
+                               x->version ? " as updated" : "");
+    case ZX_HOLDS_ROWS:
+        return zx_arena_printf(c->mem, "the gathered rows of launch %u%s", x->what,
+                               x->version ? " as updated" : "");
+    case ZX_HOLDS_GRADS:
+        return zx_arena_printf(c->mem, "gradients of launch %u of micro-batch %u", x->what,
+                               x->version);
+    case ZX_HOLDS_PART:
+        return zx_arena_printf(c->mem, "the gradient of '%s' of micro-batch %u in the bucket",
+                               param_name(c, x->what), x->version);
     }
     return "?";
 }
@@ -186,6 +205,29 @@ static zx_status check_unit_slot(const zx_check *c, uint32_t u, uint32_t slot, u
     return ZX_OK;
 }
 
+// Bytes of an element of the gradient that a step makes.
+static uint32_t made_bytes(const zx_check *c, uint32_t u)
+{
+    const uint32_t v = zx_param_trained(c->g, u) ? c->g->params[u].grad : c->g->params[u].value;
+    return (uint32_t)zx_dtype_bytes(c->g->values[v].type.dtype);
+}
+
+// Accumulators are never shorter than what is added to them.
+static zx_status check_elements(const zx_check *c, uint32_t i)
+{
+    const zx_unit *u = &c->p->units[i];
+    const size_t size = zx_dtype_bytes(c->g->values[c->g->params[i].value].type.dtype);
+    if (u->param_bytes != size || (size != 2 && size != 4))
+        return ZX_BROKEN(c,
+                         "parameter '%s' has elements of %u bytes in the plan, of %zu in the "
+                         "graph",
+                         param_name(c, i), u->param_bytes, size);
+    if (u->grad_bytes != 4 && (u->grad_bytes != 2 || made_bytes(c, i) != 2))
+        return ZX_BROKEN(c, "the gradient of '%s' is accumulated in elements of %u bytes",
+                         param_name(c, i), u->grad_bytes);
+    return ZX_OK;
+}
+
 static zx_status check_units(const zx_check *c)
 {
     const zx_plan *p = c->p;
@@ -203,11 +245,14 @@ static zx_status check_units(const zx_check *c)
             u->state_whole != (p->stage < 1))
             return ZX_BROKEN(c, "parameter '%s' is not held as stage %u says", param_name(c, i),
                              p->stage);
+        ZX_TRY(check_elements(c, i));
         const bool trained = param->grad != ZX_NONE;
         ZX_TRY(check_unit_slot(c, i, u->param_slot, ZX_SLOT_PARAM, true, u->param_whole,
                                u->param_bytes, "values"));
         ZX_TRY(check_unit_slot(c, i, u->grad_slot, ZX_SLOT_GRAD, trained, u->grad_whole,
                                u->grad_bytes, "gradient"));
+        ZX_TRY(check_unit_slot(c, i, u->master_slot, ZX_SLOT_MASTER, trained && u->param_bytes == 2,
+                               u->state_whole, 4, "f32 copy"));
         for (uint32_t k = 0; k < 2; k++)
             ZX_TRY(check_unit_slot(c, i, u->state_slot[k], ZX_SLOT_STATE,
                                    trained && k < p->optimizer_states, u->state_whole, 4,
@@ -221,6 +266,20 @@ static zx_status check_units(const zx_check *c)
 
 // ---- 3: slots
 // ---------------------------------------------------------------------------------------------
+
+// Of a flat slot: a row a rank, each with a shard of every member.
+static uint64_t flat_bytes(const zx_check *c, uint32_t launch)
+{
+    const zx_launch *l = &c->p->launches[launch];
+    const zx_member *last = &c->p->members[l->member + l->n_members - 1];
+    const uint32_t size =
+        c->reduces[launch] ? made_bytes(c, last->unit) : c->p->units[last->unit].param_bytes;
+    uint64_t row, bytes;
+    if (!zx_add_u64(last->at, (uint64_t)c->p->units[last->unit].shard, &row) ||
+        !zx_mul_u64(row, (uint64_t)size * c->p->ranks, &bytes))
+        return UINT64_MAX; // which is no slot's
+    return bytes;
+}
 
 // The bytes of what a slot is for, into *bytes; false where there is no such thing.
 static bool slot_wants(const zx_check *c, uint32_t i, uint64_t *bytes)
@@ -261,8 +320,15 @@ static bool slot_wants(const zx_check *c, uint32_t i, uint64_t *bytes)
     case ZX_SLOT_MASTER:
         return s->what < p->n_units && p->units[s->what].master_slot == i;
     case ZX_SLOT_FLAT:
-    case ZX_SLOT_BUCKET:
+        if (s->what >= p->n_launches || p->launches[s->what].flat != i) return false;
+        *bytes = flat_bytes(c, s->what);
+        return true;
     case ZX_SLOT_PART:
+        if (s->what >= p->n_units || !zx_param_trained(g, s->what)) return false;
+        *bytes = zx_unit_room(p, &p->units[s->what], 1) * made_bytes(c, s->what);
+        return true;
+    case ZX_SLOT_BUCKET:
+        return s->what == 0;
     case ZX_SLOT_HELD:
         break;
     }
@@ -271,38 +337,43 @@ static bool slot_wants(const zx_check *c, uint32_t i, uint64_t *bytes)
 
 typedef struct extent {
     uint64_t from, to;
-    uint32_t slot;
-    bool held;
+    uint32_t slot, kind;
 } extent;
 
 static int by_from(const void *a, const void *b)
 {
     const extent *x = a, *y = b;
     if (x->from != y->from) return x->from < y->from ? -1 : 1;
+    if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1; // a bucket before its parts
     return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-// In order of address: a held slot meets neither the held nor the furthest of the others before it.
-static zx_status check_held_apart(const zx_check *c)
+// In order of address: a held slot meets neither the held nor the furthest of the others before it,
+// and the bucket that reaches furthest ends after a part that begins in one.
+static zx_status check_places(const zx_check *c)
 {
     const zx_plan *p = c->p;
     extent *list = ZX_NEW(c->mem, extent, p->n_slots);
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->n_slots; i++) {
         const zx_slot *s = &p->slots[i];
-        if (s->bytes > 0)
-            list[n++] = (extent){s->offset, s->offset + s->bytes, i, s->kind < ZX_SLOT_HELD};
+        if (s->bytes > 0) list[n++] = (extent){s->offset, s->offset + s->bytes, i, s->kind};
     }
     qsort(list, n, sizeof *list, by_from);
-    const extent *held = NULL, *any = NULL; // those so far that reach furthest
+    const extent *held = NULL, *any = NULL, *bucket = NULL; // those so far that reach furthest
     for (uint32_t i = 0; i < n; i++) {
-        const extent *before = list[i].held ? any : held;
+        const bool is_held = list[i].kind < ZX_SLOT_HELD;
+        const extent *before = is_held ? any : held;
         if (before && before->to > list[i].from)
             return ZX_BROKEN(c, "%s and %s share bytes; one of them lives across steps",
                              zx_check_slot_text(c, before->slot),
                              zx_check_slot_text(c, list[i].slot));
         if (!any || list[i].to > any->to) any = &list[i];
-        if (list[i].held && (!held || list[i].to > held->to)) held = &list[i];
+        if (is_held && (!held || list[i].to > held->to)) held = &list[i];
+        if (list[i].kind == ZX_SLOT_BUCKET && (!bucket || list[i].to > bucket->to))
+            bucket = &list[i];
+        if (list[i].kind == ZX_SLOT_PART && (!bucket || bucket->to < list[i].to))
+            return ZX_BROKEN(c, "%s lies in no bucket", zx_check_slot_text(c, list[i].slot));
     }
     return ZX_OK;
 }
@@ -344,7 +415,7 @@ static zx_status check_slots(zx_check *c)
                          "the slots end at %" PRIu64 " and hold %" PRIu64
                          " bytes across steps, the plan says %" PRIu64 " and %" PRIu64,
                          top, held, p->arena_bytes, p->held_bytes);
-    return check_held_apart(c);
+    return check_places(c);
 }
 
 // ---- 4: launches and steps
@@ -355,14 +426,9 @@ static bool in_range(uint32_t from, uint32_t n, uint32_t of)
     return from <= of && n <= of - from;
 }
 
-static zx_status check_launches(const zx_check *c)
+static zx_status check_members(const zx_check *c)
 {
     const zx_plan *p = c->p;
-    for (uint32_t i = 0; i < p->n_launches; i++) {
-        const zx_launch *l = &p->launches[i];
-        if (l->n_members == 0 || !in_range(l->member, l->n_members, p->n_members))
-            return ZX_BROKEN(c, "launch %u has no members, or more than there are", i);
-    }
     for (uint32_t i = 0; i < p->n_members; i++) {
         const zx_member *m = &p->members[i];
         if (m->unit >= p->n_units || m->slot >= p->n_slots)
@@ -371,7 +437,72 @@ static zx_status check_launches(const zx_check *c)
             return ZX_BROKEN(c, "parameter '%s' has no elements, but is in a launch",
                              param_name(c, m->unit));
     }
+    for (uint32_t i = 0; i < p->n_launches; i++) {
+        const zx_launch *l = &p->launches[i];
+        if (l->n_members == 0 || !in_range(l->member, l->n_members, p->n_members))
+            return ZX_BROKEN(c, "launch %u has no members, or more than there are", i);
+        uint64_t at = 0;
+        for (uint32_t k = l->member; k < l->member + l->n_members; k++) {
+            const zx_member *m = &p->members[k];
+            if (m->at != at)
+                return ZX_BROKEN(c,
+                                 "launch %u: '%s' is at element %" PRIu64
+                                 " of a row, those before it end at %" PRIu64,
+                                 i, param_name(c, m->unit), m->at, at);
+            if (!zx_add_u64(at, (uint64_t)p->units[m->unit].shard, &at))
+                return ZX_BROKEN(c, "the elements of launch %u overflow", i);
+        }
+    }
     return ZX_OK;
+}
+
+// What goes through a flat slot, once slots are known to be sound.
+static zx_status check_flat(const zx_check *c, uint32_t i)
+{
+    const zx_plan *p = c->p;
+    const zx_launch *l = &p->launches[i];
+    const uint32_t first = p->members[l->member].unit;
+    if (l->flat != ZX_NONE) {
+        if (l->flat >= p->n_slots || p->slots[l->flat].kind != ZX_SLOT_FLAT)
+            return ZX_BROKEN(c, "launch %u goes through no flat slot", i);
+        if (p->slots[l->flat].bytes != flat_bytes(c, i))
+            return ZX_BROKEN(c, "launch %u goes through %s, it needs %" PRIu64 " bytes", i,
+                             zx_check_slot_text(c, l->flat), flat_bytes(c, i));
+    }
+    for (uint32_t k = l->member; k < l->member + l->n_members; k++) {
+        const zx_member *m = &p->members[k];
+        const bool alike = c->reduces[i]
+                               ? made_bytes(c, m->unit) == made_bytes(c, first)
+                               : p->units[m->unit].param_bytes == p->units[first].param_bytes;
+        if (l->flat != ZX_NONE && !alike)
+            return ZX_BROKEN(c, "launch %u: elements of '%s' and '%s' differ in size", i,
+                             param_name(c, first), param_name(c, m->unit));
+        if (m->part == ZX_NONE) continue;
+        if (l->flat == ZX_NONE || !c->reduces[i] || m->part >= p->n_slots ||
+            p->slots[m->part].kind != ZX_SLOT_PART || p->slots[m->part].what != m->unit)
+            return ZX_BROKEN(c, "launch %u: '%s' has a part of the bucket that isn't for it", i,
+                             param_name(c, m->unit));
+    }
+    return ZX_OK;
+}
+
+static zx_status check_launches(const zx_check *c)
+{
+    for (uint32_t i = 0; i < c->p->n_launches; i++) ZX_TRY(check_flat(c, i));
+    return ZX_OK;
+}
+
+// Instructions aren't known to be sound when this is asked.
+static const bool *find_reduces(const zx_check *c)
+{
+    const zx_plan *p = c->p;
+    bool *reduces = ZX_NEW(c->mem, bool, p->n_launches);
+    for (uint32_t i = 0; i < p->n_insns; i++) {
+        const zx_insn *in = &p->insns[i];
+        if ((in->id == ZX_I_REDUCE || in->id == ZX_I_ALLREDUCE) && in->a < p->n_launches)
+            reduces[in->a] = true;
+    }
+    return reduces;
 }
 
 static zx_status check_steps(const zx_check *c)
@@ -411,15 +542,28 @@ static zx_status check_steps(const zx_check *c)
 // ---- 5 and 6: instructions and events
 // ---------------------------------------------------------------------
 
-static const uint8_t stream_of[ZX_INSN_COUNT] = {
-    // ZX_STREAM_COUNT: any
-    [ZX_I_FEED] = ZX_S_COMPUTE,    [ZX_I_GATHER] = ZX_S_GATHER,    [ZX_I_EXEC] = ZX_S_COMPUTE,
-    [ZX_I_REDUCE] = ZX_S_REDUCE,   [ZX_I_ALLREDUCE] = ZX_S_REDUCE, [ZX_I_FREE] = ZX_S_COMPUTE,
-    [ZX_I_MARK] = ZX_STREAM_COUNT, [ZX_I_WAIT] = ZX_STREAM_COUNT,  [ZX_I_LOSS] = ZX_S_COMPUTE,
-    [ZX_I_HOOK] = ZX_S_COMPUTE,    [ZX_I_PACK] = ZX_STREAM_COUNT,  [ZX_I_UNPACK] = ZX_S_COPY,
-    [ZX_I_BUCKET] = ZX_S_BUCKET,   [ZX_I_NORM] = ZX_S_COMPUTE,     [ZX_I_UPDATE] = ZX_S_COMPUTE,
-    [ZX_I_COMMIT] = ZX_S_COMPUTE,
+#define ON(stream) (1u << ZX_S_##stream)
+#define ANY ((1u << ZX_STREAM_COUNT) - 1)
+static const uint8_t streams_of[ZX_INSN_COUNT] = {
+    [ZX_I_FEED] = ON(COMPUTE),
+    [ZX_I_GATHER] = ON(GATHER),
+    [ZX_I_PACK] = ON(COPY) | ON(BUCKET), // of a gather, of a reduce
+    [ZX_I_UNPACK] = ON(COPY),
+    [ZX_I_BUCKET] = ON(BUCKET),
+    [ZX_I_HOOK] = ON(COMPUTE),
+    [ZX_I_EXEC] = ON(COMPUTE),
+    [ZX_I_REDUCE] = ON(REDUCE) | ON(GATHER),
+    [ZX_I_ALLREDUCE] = ON(REDUCE) | ON(GATHER),
+    [ZX_I_FREE] = ON(COMPUTE),
+    [ZX_I_MARK] = ANY,
+    [ZX_I_WAIT] = ANY,
+    [ZX_I_LOSS] = ON(COMPUTE),
+    [ZX_I_NORM] = ON(COMPUTE),
+    [ZX_I_UPDATE] = ON(COMPUTE),
+    [ZX_I_COMMIT] = ON(COMPUTE),
 };
+#undef ON
+#undef ANY
 
 static bool operand_is(const zx_check *c, uint32_t kind, uint32_t x)
 {
@@ -449,8 +593,10 @@ static zx_status check_insns(const zx_check *c)
             if (!operand_is(c, row->kind[k], x[k]))
                 return ZX_BROKEN(c, "instruction %u (%s): operand %c is out of range (%u)", i,
                                  row->word, "abc"[k], x[k]);
-        if (in->stream >= ZX_STREAM_COUNT ||
-            (stream_of[in->id] != ZX_STREAM_COUNT && in->stream != stream_of[in->id]))
+        if (in->id == ZX_I_BUCKET && in->b >= p->launches[in->a].n_members)
+            return ZX_BROKEN(c, "instruction %u (%s): launch %u has no member %u", i, row->word,
+                             in->a, in->b);
+        if (in->stream >= ZX_STREAM_COUNT || (streams_of[in->id] >> in->stream & 1) == 0)
             return ZX_BROKEN(c, "instruction %u (%s) is on the wrong stream", i, row->word);
         if (in->by >= ZX_PASS_COUNT || (in->step != ZX_NONE && in->step >= p->n_steps))
             return ZX_BROKEN(c, "instruction %u (%s) serves no pass or step that there is", i,
@@ -486,7 +632,9 @@ static zx_status check_all(zx_check *c)
     c->next_of = next_of;
     c->buffer_slot = ZX_NEW(c->mem, uint32_t, g->n_buffers);
     c->working_slot = ZX_NEW(c->mem, uint32_t, g->n_buffers);
+    c->reduces = find_reduces(c);
     ZX_TRY(check_units(c));
+    ZX_TRY(check_members(c));
     ZX_TRY(check_slots(c));
     ZX_TRY(check_launches(c));
     ZX_TRY(check_steps(c));

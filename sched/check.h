@@ -42,6 +42,11 @@ typedef enum zx_holds {
     ZX_HOLDS_WORKING, // buffer `what` after `version` micro-batches
     ZX_HOLDS_CONST,   // graph value `what`
     ZX_HOLDS_WORK,    // scratch of step `what`
+    ZX_HOLDS_MASTER,  // unit `what`: the f32 copy of its parameter
+    ZX_HOLDS_SHARDS,  // this rank's row of gather launch `what`: version as PARAM's
+    ZX_HOLDS_ROWS,    // all ranks' rows of it
+    ZX_HOLDS_GRADS,   // gradients of reduce launch `what` of micro-batch `version`, in rows
+    ZX_HOLDS_PART,    // the gradient of unit `what` of micro-batch `version`, in the bucket
 } zx_holds;
 typedef struct zx_content {
     uint32_t holds, what, version;
@@ -71,6 +76,7 @@ typedef struct zx_check {
     const uint32_t *root;                 // by value
     const uint32_t *next_of;              // by value: the buffer that it is the next of; ZX_NONE
     uint32_t *working_slot, *buffer_slot; // by buffer
+    const bool *reduces;                  // by launch: gradients go through it, not parameters
     zx_shadow shadow;
     const uint32_t *place; // by instruction: how many of its stream come before
     uint32_t known[ZX_STREAM_COUNT][ZX_STREAM_COUNT]; // what each stream knows to be done of each

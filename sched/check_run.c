@@ -17,10 +17,12 @@ typedef struct run {
     uint32_t *seen;      // by node and micro-batch: the instruction that executes it; ZX_NONE
     uint32_t *loss_seen; // by micro-batch
     uint32_t *reduced;   // by unit: micro-batches in its gradient
-    bool *updated;       // by unit
-    bool *committed;     // by buffer
-    bool *gathered;      // by slot: a unit is there that wasn't freed
-    uint32_t norm;       // instruction; ZX_NONE
+    uint32_t *packed, *bucketed; // by unit: micro-batches whose gradient was copied (in order: one
+                                 // stream does either)
+    bool *updated;               // by unit
+    bool *committed;             // by buffer
+    bool *gathered;              // by slot: a unit is there that wasn't freed
+    uint32_t norm;               // instruction; ZX_NONE
 } run;
 
 static const zx_insn *insn(const run *r, uint32_t i)
@@ -96,34 +98,161 @@ static zx_status run_feed(run *r, uint32_t i)
     return zx_shadow_write(c, i, insn(r, i)->a, &now, false);
 }
 
+// Where a unit lands: by its gather, or when that is unpacked. The parameter is of `version`.
+static zx_status land(run *r, uint32_t i, const zx_member *m, uint32_t version)
+{
+    zx_check *c = r->c;
+    const zx_unit *u = &c->p->units[m->unit];
+    const zx_slot *s = &c->p->slots[m->slot];
+    if (m->slot == u->param_slot && u->param_whole) { // stages 1 and 2, after the update
+        const zx_content was = {ZX_HOLDS_PARAM, m->unit, 2}, now = {ZX_HOLDS_PARAM, m->unit, 1};
+        ZX_TRY(zx_shadow_read(c, i, m->slot, &was));
+        return zx_shadow_write(c, i, m->slot, &now, true);
+    }
+    if (s->kind != ZX_SLOT_UNIT || s->what != m->unit || u->param_whole)
+        return ZX_BROKEN(c, "%s gathers '%s' into %s, which is not for it",
+                         zx_check_insn_text(c, i), zx_text_safe(c->mem, c->g->params[m->unit].name),
+                         zx_check_slot_text(c, m->slot));
+    if (r->gathered[m->slot])
+        return ZX_BROKEN(c, "%s gathers into %s, which holds a unit that was never freed",
+                         zx_check_insn_text(c, i), zx_check_slot_text(c, m->slot));
+    const zx_content now = {ZX_HOLDS_UNIT, m->unit, version};
+    ZX_TRY(zx_shadow_write(c, i, m->slot, &now, false));
+    r->gathered[m->slot] = true;
+    return ZX_OK;
+}
+
+// What this rank has of a parameter for the others: its shard, as updated or not yet.
+static zx_status read_shard(run *r, uint32_t i, uint32_t unit, uint32_t *version)
+{
+    const zx_unit *u = &r->c->p->units[unit];
+    *version = u->param_whole ? 2 : r->updated[unit];
+    const zx_content shard = {ZX_HOLDS_PARAM, unit, *version};
+    return zx_shadow_read(r->c, i, u->param_slot, &shard);
+}
+
 static zx_status run_gather(run *r, uint32_t i)
 {
     zx_check *c = r->c;
-    const zx_launch *l = &c->p->launches[insn(r, i)->a];
+    const uint32_t launch = insn(r, i)->a;
+    const zx_launch *l = &c->p->launches[launch];
+    if (l->flat != ZX_NONE) {
+        const uint32_t version = zx_shadow_look(c, l->flat).version;
+        const zx_content row = {ZX_HOLDS_SHARDS, launch, version},
+                         all = {ZX_HOLDS_ROWS, launch, version};
+        ZX_TRY(zx_shadow_read(c, i, l->flat, &row));
+        return zx_shadow_write(c, i, l->flat, &all, true);
+    }
     for (uint32_t k = l->member; k < l->member + l->n_members; k++) {
-        const zx_member *m = &c->p->members[k];
-        const zx_unit *u = &c->p->units[m->unit];
-        const zx_slot *s = &c->p->slots[m->slot];
-        if (m->slot == u->param_slot && u->param_whole) { // stages 1 and 2, after the update
-            const zx_content was = {ZX_HOLDS_PARAM, m->unit, 2}, now = {ZX_HOLDS_PARAM, m->unit, 1};
-            ZX_TRY(zx_shadow_read(c, i, m->slot, &was));
-            ZX_TRY(zx_shadow_write(c, i, m->slot, &now, true));
-            continue;
-        }
-        if (s->kind != ZX_SLOT_UNIT || s->what != m->unit || u->param_whole)
-            return ZX_BROKEN(
-                c, "%s gathers '%s' into %s, which is not for it", zx_check_insn_text(c, i),
-                zx_text_safe(c->mem, c->g->params[m->unit].name), zx_check_slot_text(c, m->slot));
-        if (r->gathered[m->slot])
-            return ZX_BROKEN(c, "%s gathers into %s, which holds a unit that was never freed",
-                             zx_check_insn_text(c, i), zx_check_slot_text(c, m->slot));
-        const zx_content shard = {ZX_HOLDS_PARAM, m->unit, r->updated[m->unit]};
-        const zx_content now = {ZX_HOLDS_UNIT, m->unit, r->updated[m->unit]};
-        ZX_TRY(zx_shadow_read(c, i, u->param_slot, &shard));
-        ZX_TRY(zx_shadow_write(c, i, m->slot, &now, false));
-        r->gathered[m->slot] = true;
+        uint32_t version;
+        ZX_TRY(read_shard(r, i, c->p->members[k].unit, &version));
+        ZX_TRY(land(r, i, &c->p->members[k], version));
     }
     return ZX_OK;
+}
+
+static zx_status needs_flat(const run *r, uint32_t i, bool reduces)
+{
+    const zx_check *c = r->c;
+    const uint32_t launch = insn(r, i)->a;
+    if (c->p->launches[launch].flat == ZX_NONE)
+        return ZX_BROKEN(c, "%s: launch %u goes through no flat slot", zx_check_insn_text(c, i),
+                         launch);
+    if (c->reduces[launch] != reduces)
+        return ZX_BROKEN(c, "%s on the %s stream: launch %u %s", zx_check_insn_text(c, i),
+                         zx_stream_words[insn(r, i)->stream], launch,
+                         reduces ? "isn't reduced" : "is reduced");
+    return ZX_OK;
+}
+
+static zx_status run_unpack(run *r, uint32_t i)
+{
+    zx_check *c = r->c;
+    const uint32_t launch = insn(r, i)->a;
+    const zx_launch *l = &c->p->launches[launch];
+    ZX_TRY(needs_flat(r, i, false));
+    const zx_content rows = {ZX_HOLDS_ROWS, launch, zx_shadow_look(c, l->flat).version};
+    ZX_TRY(zx_shadow_read(c, i, l->flat, &rows));
+    for (uint32_t k = l->member; k < l->member + l->n_members; k++)
+        ZX_TRY(land(r, i, &c->p->members[k], rows.version));
+    return ZX_OK;
+}
+
+static zx_status pack_shards(run *r, uint32_t i)
+{
+    zx_check *c = r->c;
+    const uint32_t launch = insn(r, i)->a;
+    const zx_launch *l = &c->p->launches[launch];
+    zx_content row = {ZX_HOLDS_SHARDS, launch, 0};
+    for (uint32_t k = 0; k < l->n_members; k++) {
+        uint32_t version;
+        const uint32_t unit = c->p->members[l->member + k].unit;
+        ZX_TRY(read_shard(r, i, unit, &version));
+        if (k > 0 && version != row.version)
+            return ZX_BROKEN(c, "%s: '%s' is updated already, or others are",
+                             zx_check_insn_text(c, i),
+                             zx_text_safe(c->mem, c->g->params[unit].name));
+        row.version = version;
+    }
+    return zx_shadow_write(c, i, l->flat, &row, false);
+}
+
+// The micro-batch whose gradient of a unit is copied now; counted in *so_far.
+static zx_status next_gradient(const run *r, uint32_t i, uint32_t unit, uint32_t *so_far)
+{
+    const zx_check *c = r->c;
+    const char *name = zx_text_safe(c->mem, c->g->params[unit].name);
+    if (!zx_param_trained(c->g, unit))
+        return ZX_BROKEN(c, "%s copies the gradient of '%s', which has none",
+                         zx_check_insn_text(c, i), name);
+    if (*so_far >= c->p->micro_batches)
+        return ZX_BROKEN(c, "%s copies the gradient of '%s' once more than there are micro-batches",
+                         zx_check_insn_text(c, i), name);
+    ++*so_far;
+    return ZX_OK;
+}
+
+static zx_status pack_gradients(run *r, uint32_t i)
+{
+    zx_check *c = r->c;
+    const uint32_t launch = insn(r, i)->a;
+    const zx_launch *l = &c->p->launches[launch];
+    const uint32_t micro = r->packed[c->p->members[l->member].unit];
+    for (uint32_t k = l->member; k < l->member + l->n_members; k++) {
+        const zx_member *m = &c->p->members[k];
+        const zx_content part = {ZX_HOLDS_PART, m->unit, micro};
+        if (r->packed[m->unit] != micro)
+            return ZX_BROKEN(c, "%s: gradients of micro-batches %u and %u in one launch",
+                             zx_check_insn_text(c, i), micro, r->packed[m->unit]);
+        ZX_TRY(next_gradient(r, i, m->unit, &r->packed[m->unit]));
+        if (m->part != ZX_NONE)
+            ZX_TRY(zx_shadow_read(c, i, m->part, &part));
+        else
+            ZX_TRY(read_value(r, i, c->g->params[m->unit].grad, micro, m->slot));
+    }
+    const zx_content now = {ZX_HOLDS_GRADS, launch, micro};
+    return zx_shadow_write(c, i, l->flat, &now, false);
+}
+
+static zx_status run_pack(run *r, uint32_t i)
+{
+    const bool reduces = insn(r, i)->stream == ZX_S_BUCKET;
+    ZX_TRY(needs_flat(r, i, reduces));
+    return reduces ? pack_gradients(r, i) : pack_shards(r, i);
+}
+
+static zx_status run_bucket(run *r, uint32_t i)
+{
+    zx_check *c = r->c;
+    const zx_member *m = &c->p->members[c->p->launches[insn(r, i)->a].member + insn(r, i)->b];
+    if (m->part == ZX_NONE)
+        return ZX_BROKEN(c, "%s: '%s' has no part of the bucket", zx_check_insn_text(c, i),
+                         zx_text_safe(c->mem, c->g->params[m->unit].name));
+    const uint32_t micro = r->bucketed[m->unit];
+    ZX_TRY(next_gradient(r, i, m->unit, &r->bucketed[m->unit]));
+    ZX_TRY(read_value(r, i, c->g->params[m->unit].grad, micro, m->slot));
+    const zx_content now = {ZX_HOLDS_PART, m->unit, micro};
+    return zx_shadow_write(c, i, m->part, &now, false);
 }
 
 // Where output `o` of a step goes, and what it is then.
@@ -151,7 +280,12 @@ static zx_status written(run *r, uint32_t i, const zx_plan_step *t, uint32_t val
                      zx_check_slot_text(c, slot));
 }
 
-// Whether an output has the slot of inputs, and may have the bytes of each of them.
+static bool same_bytes(const zx_plan *p, uint32_t a, uint32_t b)
+{
+    return p->slots[a].offset == p->slots[b].offset && p->slots[a].bytes == p->slots[b].bytes;
+}
+
+// Whether an output has the bytes of inputs, and may have those of each of them.
 static bool may_overwrite(const run *r, const zx_plan_step *t, uint32_t out)
 {
     const zx_check *c = r->c;
@@ -159,7 +293,7 @@ static bool may_overwrite(const run *r, const zx_plan_step *t, uint32_t out)
     const uint32_t *args = c->p->args + t->arg;
     bool some = false;
     for (uint32_t k = 0; k < t->n_in; k++) {
-        if (args[k] != args[t->n_in + out]) continue;
+        if (args[k] == ZX_NONE || !same_bytes(c->p, args[k], args[t->n_in + out])) continue;
         if (!zx_node_may_overwrite(c->g, n, k, out)) return false;
         some = true;
     }
@@ -173,6 +307,8 @@ static zx_status run_exec(run *r, uint32_t i)
     const zx_node *n = &c->g->nodes[t->node];
     const uint32_t *args = c->p->args + t->arg;
     uint32_t *seen = &r->seen[(size_t)t->node * c->p->micro_batches + t->micro];
+    if (r->norm != ZX_NONE) // which tells the others of faults, and that what they read is final
+        return ZX_BROKEN(c, "%s comes after the norm", zx_check_insn_text(c, i));
     if (*seen != ZX_NONE)
         return ZX_BROKEN(c, "%s: %s has executed it already", zx_check_insn_text(c, i),
                          zx_check_insn_text(c, *seen));
@@ -218,13 +354,18 @@ static zx_status run_reduce(run *r, uint32_t i)
         if ((insn(r, i)->b != 0) != (micro > 0))
             return ZX_BROKEN(c, "%s has to %s the gradient of micro-batch %u of '%s'",
                              zx_check_insn_text(c, i), micro > 0 ? "add" : "write", micro, name);
-        ZX_TRY(read_value(r, i, c->g->params[m->unit].grad, micro, m->slot));
+        const zx_content rows = {ZX_HOLDS_GRADS, insn(r, i)->a, micro};
+        if (l->flat != ZX_NONE)
+            ZX_TRY(zx_shadow_read(c, i, l->flat, &rows));
+        else
+            ZX_TRY(read_value(r, i, c->g->params[m->unit].grad, micro, m->slot));
         if (micro > 0) {
             const zx_content was = {ZX_HOLDS_GRAD, m->unit, micro};
             ZX_TRY(zx_shadow_read(c, i, u->grad_slot, &was));
         }
         const zx_content now = {ZX_HOLDS_GRAD, m->unit, micro + 1};
-        ZX_TRY(zx_shadow_write(c, i, u->grad_slot, &now, m->slot != u->grad_slot));
+        ZX_TRY(zx_shadow_write(c, i, u->grad_slot, &now,
+                               l->flat != ZX_NONE || m->slot != u->grad_slot));
         r->reduced[m->unit]++;
     }
     return ZX_OK;
@@ -236,7 +377,7 @@ static zx_status run_free(run *r, uint32_t i)
     zx_check *c = r->c;
     const uint32_t slot = insn(r, i)->a;
     const zx_slot *s = &c->p->slots[slot];
-    if (s->kind < ZX_SLOT_HELD)
+    if (s->kind < ZX_SLOT_HELD || s->kind == ZX_SLOT_BUCKET)
         return ZX_BROKEN(c, "%s frees %s, which lives across steps", zx_check_insn_text(c, i),
                          zx_check_slot_text(c, slot));
     if (s->kind == ZX_SLOT_UNIT) {
@@ -249,13 +390,6 @@ static zx_status run_free(run *r, uint32_t i)
     }
     return zx_shadow_write(c, i, slot, &(zx_content){ZX_HOLDS_FREED, 0, 0}, true);
 }
-
-static zx_status run_pack(run *r, uint32_t i)
-{
-    return ZX_BROKEN(r->c, "%s: no rules for it yet", zx_check_insn_text(r->c, i));
-}
-#define run_unpack run_pack
-#define run_bucket run_pack
 
 static zx_status run_mark(run *r ZX_UNUSED, uint32_t i ZX_UNUSED)
 {
@@ -335,6 +469,11 @@ static zx_status run_update(run *r, uint32_t i)
         ZX_TRY(zx_shadow_read(c, i, u->state_slot[k], &state));
         ZX_TRY(zx_shadow_write(c, i, u->state_slot[k], &state, true));
     }
+    if (u->master_slot != ZX_NONE) {
+        const zx_content copy = {ZX_HOLDS_MASTER, unit, 0};
+        ZX_TRY(zx_shadow_read(c, i, u->master_slot, &copy));
+        ZX_TRY(zx_shadow_write(c, i, u->master_slot, &copy, true));
+    }
     ZX_TRY(zx_shadow_read(c, i, u->param_slot, &was));
     return zx_shadow_write(c, i, u->param_slot, &now, true);
 }
@@ -376,8 +515,9 @@ static handler *const handlers[ZX_INSN_COUNT] = {
 static void fill_held(run *r)
 {
     static const uint8_t holds[ZX_SLOT_HELD] = {
-        [ZX_SLOT_PARAM] = ZX_HOLDS_PARAM,   [ZX_SLOT_STATE] = ZX_HOLDS_STATE,
-        [ZX_SLOT_BUFFER] = ZX_HOLDS_BUFFER, [ZX_SLOT_WORKING] = ZX_HOLDS_WORKING,
+        [ZX_SLOT_PARAM] = ZX_HOLDS_PARAM,     [ZX_SLOT_STATE] = ZX_HOLDS_STATE,
+        [ZX_SLOT_MASTER] = ZX_HOLDS_MASTER,   [ZX_SLOT_BUFFER] = ZX_HOLDS_BUFFER,
+        [ZX_SLOT_WORKING] = ZX_HOLDS_WORKING,
         [ZX_SLOT_CONST] = ZX_HOLDS_CONST, // a gradient holds what the step before left
     };
     for (uint32_t i = 0; i < r->c->p->n_slots; i++) {
@@ -492,6 +632,8 @@ zx_status zx_check_run(zx_check *c)
         .seen = ZX_NEW(c->mem, uint32_t, cells),
         .loss_seen = ZX_NEW(c->mem, uint32_t, p->micro_batches),
         .reduced = ZX_NEW(c->mem, uint32_t, p->n_units),
+        .packed = ZX_NEW(c->mem, uint32_t, p->n_units),
+        .bucketed = ZX_NEW(c->mem, uint32_t, p->n_units),
         .updated = ZX_NEW(c->mem, bool, p->n_units),
         .committed = ZX_NEW(c->mem, bool, g->n_buffers),
         .gathered = ZX_NEW(c->mem, bool, p->n_slots),

@@ -1,71 +1,6 @@
 // test_check.c - each rule of the checker: a plan that breaks it, and the sentence that comes out.
 // SPDX-License-Identifier: Apache-2.0
-#include <string.h>
-
-#include "sched/sched.h"
-#include "tests/sched/graphs.h"
-
-// A good plan whose arrays may be written.
-typedef struct edit {
-    const zx_graph *g;
-    zx_arena *mem;
-    zx_plan p;
-    zx_insn *insns;
-    zx_slot *slots;
-    zx_unit *units;
-    zx_launch *launches;
-    zx_member *members;
-    zx_plan_step *steps;
-    uint32_t *args;
-} edit;
-
-static uint32_t find(const edit *e, zx_insn_id id, uint32_t nth)
-{
-    for (uint32_t i = 0; i < e->p.n_insns; i++)
-        if (e->insns[i].id == id && nth-- == 0) return i;
-    fail_msg("no such instruction");
-    return 0;
-}
-
-// The nth wait of a stream.
-static uint32_t find_wait(const edit *e, zx_stream stream, uint32_t nth)
-{
-    for (uint32_t i = 0; i < e->p.n_insns; i++)
-        if (e->insns[i].id == ZX_I_WAIT && e->insns[i].stream == stream && nth-- == 0) return i;
-    fail_msg("no such wait");
-    return 0;
-}
-
-static uint32_t find_slot(const edit *e, zx_slot_kind kind, uint32_t nth)
-{
-    for (uint32_t i = 0; i < e->p.n_slots; i++)
-        if (e->slots[i].kind == kind && nth-- == 0) return i;
-    fail_msg("no such slot");
-    return 0;
-}
-
-static void drop(edit *e, uint32_t i)
-{
-    memmove(e->insns + i, e->insns + i + 1, (e->p.n_insns - i - 1) * sizeof *e->insns);
-    e->p.n_insns--;
-}
-
-static void insert(edit *e, uint32_t i, zx_insn what)
-{
-    zx_insn *more = ZX_NEW(e->mem, zx_insn, e->p.n_insns + 1);
-    memcpy(more, e->insns, i * sizeof *more);
-    memcpy(more + i + 1, e->insns + i, (e->p.n_insns - i) * sizeof *more);
-    more[i] = what;
-    e->p.insns = e->insns = more;
-    e->p.n_insns++;
-}
-
-static void move(edit *e, uint32_t from, uint32_t to)
-{
-    const zx_insn x = e->insns[from];
-    drop(e, from);
-    insert(e, to, x);
-}
+#include "tests/sched/check_plans.h"
 
 // ---- 1: numbers
 // ---------------------------------------------------------------------------------------
@@ -294,7 +229,8 @@ static void not_gathered(edit *e)
 }
 static void other_shards_gathered(edit *e)
 {
-    e->members[e->launches[e->insns[find(e, ZX_I_GATHER, 0)].a].member].unit ^= 1;
+    const zx_launch *l = &e->launches[e->insns[find(e, ZX_I_GATHER, 0)].a];
+    e->members[l->member + l->n_members - 1].unit ^= 1;
 }
 static void freed_too_early(edit *e)
 {
@@ -480,19 +416,8 @@ static void not_made_in_place(edit *e)
     for (uint32_t i = 0; i < e->p.n_args; i++)
         if (e->args[i] == e->units[0].grad_slot) e->args[i] = e->units[2].grad_slot;
 }
-static void none(edit *e)
-{
-    (void)e;
-}
 
-enum { SHARDED, SPREAD, ALONE, PLANS }; // stage 3 and 2 on two ranks; one rank, one micro-batch
-
-static const struct check_case {
-    const char *name;
-    int plan;
-    void (*break_it)(edit *e);
-    const char *want; // part of the sentence; NULL: the plan is good
-} cases[] = {
+static const check_case cases[] = {
     {"a good plan of stage 3", SHARDED, none, NULL},
     {"a good plan of stage 2", SPREAD, none, NULL},
     {"a good plan for one rank", ALONE, none, NULL},
@@ -583,89 +508,6 @@ static const struct check_case {
     {"parameters left in shards", SPREAD, left_in_shards, "but not gathered again"},
     {"a gradient made in another's place", ALONE, not_made_in_place, "(norm) reads '"},
 };
-
-// Two layers, a batch norm with its buffers, a view, and a last node that nobody needs.
-static void make_graph(zx_arena *mem, zx_graph *train)
-{
-    zx_builder b;
-    zx_err err = {0};
-    zx_builder_start(&b, mem, "net");
-    const zx_type in = f32(2, 4, 16), channel = f32(1, 16, 0);
-    uint32_t x = zx_build_input(&b, "x", &in);
-    for (uint32_t i = 0; i < 2; i++) {
-        const char *name = zx_arena_printf(mem, "layers.%u", i);
-        const uint32_t w = add_param(&b, zx_arena_printf(mem, "%s.weight", name), 2, 16, 16);
-        const uint32_t c = add_param(&b, zx_arena_printf(mem, "%s.bias", name), 1, 16, 0);
-        b.at_name = zx_arena_printf(mem, "%s/product", name);
-        x = zx_build1(&b, ZX_OP_MATMUL, (zx_attrs){0}, 3, x, w, c);
-        b.at_name = zx_arena_printf(mem, "%s/gelu", name);
-        x = zx_build1(&b, ZX_OP_GELU, (zx_attrs){0}, 1, x);
-    }
-    const zx_buffer mean = {.name = "running_mean"}, var = {.name = "running_var"};
-    const uint32_t args[5] = {
-        x, add_param(&b, "bn.weight", 1, 16, 0), add_param(&b, "bn.bias", 1, 16, 0),
-        zx_build_buffer(&b, &channel, &mean), zx_build_buffer(&b, &channel, &var)};
-    uint32_t out[5];
-    b.at_name = "bn";
-    assert_zx_ok(zx_build_node(&b, ZX_OP_BATCH_NORM, args, 5, (zx_attrs){0}, NULL, out, &err),
-                 &err);
-    b.buffers[0].next = out[1];
-    b.buffers[1].next = out[2];
-    b.at_name = "view";
-    const zx_shape flat = {1, {64}};
-    x = zx_build_reshape(&b, out[0], &flat);
-    b.at_name = "loss";
-    zx_graph both;
-    differentiate(&b, mean_of(&b, zx_build1(&b, ZX_OP_MUL, (zx_attrs){0}, 2, x, x)), mem, &both);
-    zx_builder_continue(&b, mem, &both);
-    b.at_name = "unread";
-    zx_build1(&b, ZX_OP_TANH, (zx_attrs){0}, 1, both.inputs[0]);
-    zx_builder_done(&b, train);
-}
-
-static void start_edit(edit *e, int which, zx_arena *mem, zx_graph *g)
-{
-    zx_err err = {0};
-    make_graph(mem, g);
-    const zx_plan_options o = {.ranks = which == ALONE ? 1 : 2,
-                               .stage = which == SPREAD ? 2 : 3,
-                               .micro_batches = which == ALONE ? 1 : 2,
-                               .optimizer_states = 2,
-                               .machine = zx_machine_host(1, 1),
-                               .least = which == SHARDED, // gathers and frees everywhere
-                               .budget = UINT64_MAX};
-    *e = (edit){.g = g, .mem = mem};
-    assert_zx_ok(zx_plan_make(g, &o, mem, &e->p, &err), &err);
-    const zx_plan *p = &e->p;
-#define COPY(array, n) e->p.array = e->array = zx_arena_copy(mem, p->array, p->n * sizeof *p->array)
-    COPY(insns, n_insns);
-    COPY(slots, n_slots);
-    COPY(units, n_units);
-    COPY(launches, n_launches);
-    COPY(members, n_members);
-    COPY(steps, n_steps);
-    COPY(args, n_args);
-#undef COPY
-}
-
-static void test_check(void **state)
-{
-    const struct check_case *k = *state;
-    zx_arena mem = {0};
-    zx_graph g;
-    zx_err err = {0};
-    edit e;
-    start_edit(&e, k->plan, &mem, &g);
-    k->break_it(&e);
-    const zx_status st = zx_plan_check(&g, &e.p, &err);
-    if (k->want == NULL)
-        assert_zx_ok(st, &err);
-    else if (st == ZX_OK)
-        fail_msg("accepted");
-    else if (strstr(err.cause[0], k->want) == NULL)
-        fail_msg("%s", err.cause[0]);
-    zx_arena_free(&mem);
-}
 
 int main(void)
 {
