@@ -1,0 +1,236 @@
+// schedule_spans.c - the bytes that a schedule takes at every step, and their addresses.
+//
+// Equal holds and flat buffers of successive micro-batches are one span that repeats, so they have
+// one address; activations are the same in every micro-batch.
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+
+#include "sched/schedule.h"
+
+#define ROUNDS 3   // of a placement in one order
+#define EVEN 1.001 // a placement this near the load is as good as any
+
+typedef struct pattern { // one remembered span: what it is for and when in its micro-batch
+    uint64_t key, bytes;
+    int64_t start, length;
+    uint32_t kind, micro, span; // the last micro-batch that has it; ZX_NONE: free
+} pattern;
+
+typedef struct spanner {
+    zx_schedule *s;
+    uint32_t n_rows, used; // a power of two
+    pattern *rows;
+} spanner;
+
+static uint32_t put_span(zx_schedule *s, const zx_span *x)
+{
+    ZX_GROW(s->mem, s->spans, s->n_spans, s->cap_spans);
+    s->spans[s->n_spans] = *x;
+    return s->n_spans++;
+}
+
+static uint64_t hash(uint64_t a, uint64_t b)
+{
+    uint64_t h = (a ^ (b + UINT64_C(0x9e3779b97f4a7c15) + (a << 6) + (a >> 2)));
+    h *= UINT64_C(0xff51afd7ed558ccd);
+    return h ^ (h >> 32);
+}
+
+// The span of [from, to] for something with this key: that of the micro-batch before, where it is
+// the same there.
+static uint32_t repeat(spanner *k, uint32_t kind, uint64_t key, uint32_t index, int64_t from,
+                       int64_t to, uint64_t bytes)
+{
+    const int64_t n = k->s->trace->n_steps;
+    const uint32_t micro = (uint32_t)(from / n);
+    const int64_t start = from % n, length = to - from;
+    uint64_t h = hash(hash(key, kind), hash((uint64_t)start, (uint64_t)length));
+    for (;; h++) {
+        pattern *p = &k->rows[h & (k->n_rows - 1)];
+        if (p->span == ZX_NONE) {
+            *p = (pattern){key, bytes, start, length, kind, micro, ZX_NONE};
+            p->span = put_span(k->s, &(zx_span){kind, index, from, to, 1, bytes, 0});
+            return p->span;
+        }
+        if (p->key != key || p->kind != kind || p->start != start || p->length != length ||
+            p->bytes != bytes || p->micro + 1 != micro || length >= n)
+            continue;
+        p->micro = micro;
+        k->s->spans[p->span].repeat++;
+        return p->span;
+    }
+}
+
+static uint64_t element_bytes(const zx_schedule *s, uint32_t unit)
+{
+    const zx_graph *g = s->trace->graph;
+    return zx_dtype_bytes(g->values[g->params[unit].value].type.dtype);
+}
+
+static uint64_t whole_bytes(const zx_schedule *s, uint32_t unit)
+{
+    const zx_graph *g = s->trace->graph;
+    const uint64_t n = (uint64_t)zx_shape_count(&g->values[g->params[unit].value].type.shape);
+    const uint64_t ranks = s->options->ranks;
+    return (n / ranks + (n % ranks != 0)) * ranks * element_bytes(s, unit);
+}
+
+static void add_flats(spanner *k)
+{
+    zx_schedule *s = k->s;
+    const int64_t end = (int64_t)s->trace->n_steps * s->trace->micro_batches;
+    for (uint32_t i = 0; i < s->n_transfers; i++) {
+        zx_transfer *x = &s->transfers[i];
+        if (!x->flat) continue;
+        uint64_t bytes = 0, key = x->reduce;
+        for (uint32_t m = 0; m < x->n; m++) {
+            const uint32_t unit =
+                x->reduce ? s->gradients[x->first + m].unit : s->holds[x->first + m].unit;
+            bytes += whole_bytes(s, unit);
+            key = hash(key, unit);
+        }
+        const int64_t from = x->gate < end ? x->gate : end - 1;
+        const int64_t to = x->over - 1 > from ? x->over - 1 : from;
+        x->span = repeat(k, ZX_SPAN_FLAT, key, i, from, to, bytes);
+    }
+}
+
+// A flat gather's members are there from where its copies out may begin.
+static void add_holds(spanner *k)
+{
+    zx_schedule *s = k->s;
+    for (uint32_t i = 0; i < s->n_holds; i++) {
+        zx_hold *h = &s->holds[i];
+        zx_transfer *x = &s->transfers[h->launch];
+        if (x->flat && (x->unpack < x->gate || x->unpack > x->over))
+            x->unpack = x->unpack >= 0 && x->unpack < x->gate ? x->gate : x->over;
+        const int64_t from = x->flat ? x->unpack : h->gate;
+        h->span =
+            repeat(k, ZX_SPAN_STAY, h->unit, h->unit, from, h->gone - 1, whole_bytes(s, h->unit));
+    }
+}
+
+// Until which position compute doesn't give a gradient's bytes away: in place until the reduce is
+// over, where it is copied until a step after.
+static int64_t held_until(const zx_schedule *s, const zx_gradient *x)
+{
+    const zx_transfer *l = &s->transfers[x->launch];
+    if (!l->flat) return l->over;
+    const int64_t last = (int64_t)s->trace->n_steps * (x->micro + (int64_t)1);
+    const int64_t copied = zx_schedule_copied(s, x);
+    return copied < last ? copied : last;
+}
+
+int64_t zx_schedule_copied(const zx_schedule *s, const zx_gradient *x)
+{
+    const zx_transfer *l = &s->transfers[x->launch];
+    const int64_t last = (int64_t)s->trace->n_steps * (x->micro + (int64_t)1);
+    const int64_t at = (l->bucket ? x->bucketed : l->at) + 1;
+    return at < last ? at : last;
+}
+
+// The bucket has room for every launch that goes through it, each gradient aligned.
+static void fit_bucket(zx_schedule *s)
+{
+    for (uint32_t i = 0; i < s->n_transfers; i++) {
+        const zx_transfer *x = &s->transfers[i];
+        uint64_t bytes = 0;
+        for (uint32_t k = 0; x->bucket && k < x->n; k++)
+            bytes += s->unit_bytes[s->gradients[x->first + k].unit];
+        if (bytes > s->bucket_bytes) s->bucket_bytes = bytes;
+    }
+}
+
+static void add_fixed(zx_schedule *s)
+{
+    const zx_trace *t = s->trace;
+    const int64_t n = t->n_steps;
+    int64_t *until = ZX_NEW(s->mem, int64_t, t->n_storages + 1);
+    for (uint32_t i = 0; i < t->n_storages; i++) until[i] = t->storages[i].dies;
+    for (uint32_t i = 0; i < s->n_gradients; i++) {
+        const zx_gradient *x = &s->gradients[i];
+        const zx_where w = t->where[t->graph->params[x->unit].grad];
+        if (w.kind != ZX_AT_STORAGE) continue;
+        const int64_t to = held_until(s, x) - 1 - n * (int64_t)x->micro;
+        if (to > until[w.index]) until[w.index] = to;
+    }
+    for (uint32_t i = 0; i < t->n_storages; i++) {
+        const zx_storage *x = &t->storages[i];
+        if (s->made_in[i] == ZX_NONE && x->bytes > 0)
+            put_span(s, &(zx_span){ZX_SPAN_STORAGE, i, x->born, until[i], 0, x->bytes, 0});
+    }
+    for (uint32_t i = 0; i < t->n_steps; i++)
+        if (t->work[i] > 0) put_span(s, &(zx_span){ZX_SPAN_WORK, i, i, i, 0, t->work[i], 0});
+    if (s->bucket_bytes > 0)
+        put_span(s, &(zx_span){ZX_SPAN_BUCKET, 0, 0, n - 1, 0, s->bucket_bytes, 0});
+}
+
+void zx_schedule_spans(zx_schedule *s)
+{
+    spanner k = {.s = s, .n_rows = 64};
+    while (k.n_rows < 4 * (s->n_holds + s->n_transfers)) k.n_rows *= 2;
+    k.rows = ZX_NEW(s->mem, pattern, k.n_rows);
+    for (uint32_t i = 0; i < k.n_rows; i++) k.rows[i].span = ZX_NONE;
+    s->n_spans = 0;
+    fit_bucket(s);
+    add_fixed(s);
+    add_flats(&k);
+    add_holds(&k);
+}
+
+uint64_t zx_schedule_held(const zx_schedule *s)
+{
+    return zx_held_bytes(s->trace, s->options);
+}
+
+// Without the held slots.
+static uint64_t load_of(const zx_schedule *s)
+{
+    const zx_trace *t = s->trace;
+    const int64_t n = t->n_steps, end = n * t->micro_batches;
+    int64_t *change = ZX_NEW(s->mem, int64_t, (size_t)end + 1);
+    for (uint32_t i = 0; i < s->n_spans; i++) {
+        const zx_span *x = &s->spans[i];
+        const int64_t bytes = (int64_t)zx_align_up(x->bytes, ZX_ALIGN);
+        const uint32_t times = x->repeat == 0 ? t->micro_batches : x->repeat;
+        const bool before = x->repeat == 0 && x->to >= n; // what the micro-batch before left
+        for (uint32_t m = 0; m < times + before; m++) {
+            const int64_t round = n * ((int64_t)m - before);
+            const int64_t from = x->from + round, to = x->to + round + 1;
+            if (to <= 0 || from >= end) continue;
+            change[from < 0 ? 0 : from] += bytes;
+            change[to < end ? to : end] -= bytes;
+        }
+    }
+    int64_t now = 0, most = 0;
+    for (int64_t p = 0; p < end; p++) {
+        now += change[p];
+        if (now > most) most = now;
+    }
+    return (uint64_t)most;
+}
+
+uint64_t zx_schedule_load(const zx_schedule *s)
+{
+    return zx_schedule_held(s) + load_of(s);
+}
+
+void zx_schedule_place(zx_schedule *s, uint64_t budget)
+{
+    const zx_trace *t = s->trace;
+    const uint64_t held = zx_schedule_held(s), load = load_of(s);
+    uint64_t enough = (uint64_t)((double)load * EVEN);
+    if (budget > held && budget != UINT64_MAX && budget - held > enough) enough = budget - held;
+    uint64_t *best = ZX_NEW(s->mem, uint64_t, s->n_spans + 1);
+    s->transient = UINT64_MAX;
+    for (uint32_t order = 0; order < ZX_PLACE_ORDERS; order++) {
+        const uint64_t top = zx_place(s->spans, s->n_spans, t->n_steps, t->micro_batches, order,
+                                      ROUNDS, enough, s->mem);
+        if (top < s->transient) {
+            s->transient = top;
+            for (uint32_t i = 0; i < s->n_spans; i++) best[i] = s->spans[i].offset;
+        }
+        if (s->transient <= enough) break;
+    }
+    for (uint32_t i = 0; i < s->n_spans; i++) s->spans[i].offset = best[i];
+}
