@@ -422,6 +422,25 @@ static const char *seconds_text(zx_arena *mem, double x)
                            large[i].small_word);
 }
 
+// The most bytes of gathered units at once, as enqueued.
+static uint64_t most_whole(const zx_plan *p)
+{
+    uint64_t live = 0, most = 0;
+    for (uint32_t i = 0; i < p->n_insns; i++) {
+        const zx_insn *in = &p->insns[i];
+        if (in->id == ZX_I_FREE && p->slots[in->a].kind == ZX_SLOT_UNIT)
+            live -= p->slots[in->a].bytes;
+        const bool in_place = in->id == ZX_I_GATHER && p->launches[in->a].flat == ZX_NONE;
+        if (!in_place && in->id != ZX_I_UNPACK) continue;
+        const zx_launch *l = &p->launches[in->a];
+        for (uint32_t k = l->member; k < l->member + l->n_members; k++)
+            if (p->slots[p->members[k].slot].kind == ZX_SLOT_UNIT)
+                live += p->slots[p->members[k].slot].bytes;
+        if (live > most) most = live;
+    }
+    return most;
+}
+
 void zx_explain_summary(const zx_graph *g ZX_UNUSED, const zx_plan *p, zx_text *out)
 {
     static const struct {
@@ -429,11 +448,14 @@ void zx_explain_summary(const zx_graph *g ZX_UNUSED, const zx_plan *p, zx_text *
         uint32_t kind, also;
     } parts[] = {{"parameters", ZX_SLOT_PARAM, ZX_SLOT_PARAM},
                  {"gradients", ZX_SLOT_GRAD, ZX_SLOT_GRAD},
+                 {"f32 copies", ZX_SLOT_MASTER, ZX_SLOT_MASTER},
                  {"optimizer states", ZX_SLOT_STATE, ZX_SLOT_STATE},
                  {"buffers", ZX_SLOT_BUFFER, ZX_SLOT_WORKING},
                  {"constants", ZX_SLOT_CONST, ZX_SLOT_CONST}};
     char a[ZX_BYTES_TEXT];
     zx_arena mem = {0};
+    if (strcmp(p->policy, "zerox") != 0)
+        zx_text_put(out, "policy: %s\n", zx_text_safe(&mem, p->policy));
     zx_text_put(out, "peak %s a rank (%" PRIu64 " bytes)", zx_text_size(p->arena_bytes, a),
                 p->arena_bytes);
     if (p->budget != UINT64_MAX) zx_text_put(out, ", budget %s", zx_text_size(p->budget, a));
@@ -449,25 +471,18 @@ void zx_explain_summary(const zx_graph *g ZX_UNUSED, const zx_plan *p, zx_text *
         comma = ", ";
     }
     if (comma[0] == ',') zx_text_put(out, ")");
-    uint64_t live = 0, most = 0, count[ZX_INSN_COUNT] = {0};
-    for (uint32_t i = 0; i < p->n_insns; i++) {
-        const zx_insn *in = &p->insns[i];
-        count[in->id]++;
-        if (in->id == ZX_I_FREE && p->slots[in->a].kind == ZX_SLOT_UNIT)
-            live -= p->slots[in->a].bytes;
-        if (in->id != ZX_I_GATHER) continue;
-        const zx_launch *l = &p->launches[in->a];
-        for (uint32_t k = l->member; k < l->member + l->n_members; k++)
-            if (p->slots[p->members[k].slot].kind == ZX_SLOT_UNIT)
-                live += p->slots[p->members[k].slot].bytes;
-        if (live > most) most = live;
-    }
+    uint64_t count[ZX_INSN_COUNT] = {0};
+    for (uint32_t i = 0; i < p->n_insns; i++) count[p->insns[i].id]++;
     char b[ZX_BYTES_TEXT];
     zx_text_put(out,
                 "\n%s on the wire each way a rank and step, in %" PRIu64
                 " gathers (at most %s whole at once) and %" PRIu64 " reduces\n",
-                zx_text_size(p->wire_bytes, a), count[ZX_I_GATHER], zx_text_size(most, b),
+                zx_text_size(p->wire_bytes, a), count[ZX_I_GATHER], zx_text_size(most_whole(p), b),
                 count[ZX_I_REDUCE] + count[ZX_I_ALLREDUCE]);
+    const uint64_t copies = count[ZX_I_PACK] + count[ZX_I_UNPACK] + count[ZX_I_BUCKET];
+    if (copies > 0)
+        zx_text_put(out, "%" PRIu64 " copies into and out of flat buffers and the bucket\n",
+                    copies);
     zx_text_put(out, "predicted step %s: compute %s, exposed communication %s (%.1f %%)\n",
                 seconds_text(&mem, p->step_seconds), seconds_text(&mem, p->compute_seconds),
                 seconds_text(&mem, p->exposed_seconds),

@@ -53,10 +53,18 @@ static void put_launch(zx_text *out, const zx_graph *g, const zx_plan *p, uint32
                        zx_arena *mem)
 {
     const zx_launch *l = &p->launches[launch];
-    zx_text_put(out, " l%u:", launch);
+    zx_text_put(out, " l%u", launch);
+    if (l->flat != ZX_NONE) {
+        zx_text_put(out, " through");
+        put_slot(out, p, l->flat);
+    }
+    zx_text_put(out, ":");
     for (uint32_t i = l->member; i < l->member + l->n_members; i++) {
         zx_text_put(out, " '%s'", zx_text_safe(mem, g->params[p->members[i].unit].name));
         put_slot(out, p, p->members[i].slot);
+        if (p->members[i].part == ZX_NONE) continue;
+        zx_text_put(out, " part");
+        put_slot(out, p, p->members[i].part);
     }
 }
 
@@ -105,6 +113,8 @@ static void put_operand(zx_text *out, const zx_graph *g, const zx_plan *p, uint3
         zx_text_put(out, " u%u '%s'", x, zx_text_safe(mem, g->params[x].name));
         break;
     case ZX_OPERAND_MEMBER:
+        zx_text_put(out, " member %u", x);
+        break;
     case ZX_OPERAND_NUMBER:
         zx_text_put(out, " %u", x);
         break;
@@ -142,12 +152,17 @@ void zx_explain_instructions(const zx_graph *g, const zx_plan *p, zx_text *out)
 // ---- JSON
 // -------------------------------------------------------------------------------------------------
 
-static void put_index(zx_text *out, const char *key, uint32_t x)
+static void put_number(zx_text *out, uint32_t x)
 {
     if (x == ZX_NONE)
-        zx_text_put(out, ",\"%s\":null", key);
+        zx_text_put(out, "null");
     else
-        zx_text_put(out, ",\"%s\":%u", key, x);
+        zx_text_put(out, "%u", x);
+}
+static void put_index(zx_text *out, const char *key, uint32_t x)
+{
+    zx_text_put(out, ",\"%s\":", key);
+    put_number(out, x);
 }
 
 static void json_units(const zx_graph *g, const zx_plan *p, zx_text *out)
@@ -158,8 +173,10 @@ static void json_units(const zx_graph *g, const zx_plan *p, zx_text *out)
         zx_text_put(out, "%s\n{\"name\":", i ? "," : "");
         zx_text_json(out, g->params[i].name);
         zx_text_put(out, ",\"elements\":%" PRId64 ",\"shard\":%" PRId64, u->numel, u->shard);
+        zx_text_put(out, ",\"param_bytes\":%u,\"grad_bytes\":%u", u->param_bytes, u->grad_bytes);
         put_index(out, "param_slot", u->param_slot);
         put_index(out, "grad_slot", u->grad_slot);
+        put_index(out, "master_slot", u->master_slot);
         zx_text_put(out, ",\"state_slots\":[");
         for (uint32_t k = 0; k < p->optimizer_states && u->state_slot[k] != ZX_NONE; k++)
             zx_text_put(out, "%s%u", k ? "," : "", u->state_slot[k]);
@@ -214,12 +231,16 @@ static void json_slots(const zx_graph *g, const zx_plan *p, zx_text *out)
     }
     zx_text_put(out, "],\n\"launches\":[");
     for (uint32_t i = 0; i < p->n_launches; i++) {
-        zx_text_put(out, "%s[", i ? ",\n" : "\n");
+        zx_text_put(out, "%s{\"flat\":", i ? ",\n" : "\n");
+        put_number(out, p->launches[i].flat);
+        zx_text_put(out, ",\"members\":[");
         for (uint32_t k = 0; k < p->launches[i].n_members; k++) {
             const zx_member *m = &p->members[p->launches[i].member + k];
-            zx_text_put(out, "%s{\"unit\":%u,\"slot\":%u}", k ? "," : "", m->unit, m->slot);
+            zx_text_put(out, "%s{\"unit\":%u,\"slot\":%u", k ? "," : "", m->unit, m->slot);
+            put_index(out, "part", m->part);
+            zx_text_put(out, ",\"at\":%" PRIu64 "}", m->at);
         }
-        zx_text_put(out, "]");
+        zx_text_put(out, "]}");
     }
     zx_text_put(out, "]");
 }
@@ -238,12 +259,8 @@ static void json_steps(const zx_graph *g, const zx_plan *p, zx_text *out)
                 zx_text_put(out, "%s",
                             k == t->n_in ? (k ? "],\"out\":[" : ",\"in\":[],\"out\":[")
                                          : ",\"in\":[");
-            const uint32_t slot = p->args[t->arg + k];
-            const char *comma = k == 0 || k == t->n_in ? "" : ",";
-            if (slot == ZX_NONE)
-                zx_text_put(out, "%snull", comma);
-            else
-                zx_text_put(out, "%s%u", comma, slot);
+            if (k != 0 && k != t->n_in) zx_text_put(out, ",");
+            put_number(out, p->args[t->arg + k]);
         }
         zx_text_put(out, "]");
         put_index(out, "scratch", t->work);
@@ -274,6 +291,8 @@ void zx_explain_json(const zx_graph *g, const zx_plan *p, zx_text *out)
 {
     zx_text_put(out, "{\"graph\":");
     zx_text_json(out, g->name);
+    zx_text_put(out, ",\"policy\":");
+    zx_text_json(out, p->policy);
     zx_text_put(out,
                 ",\"ranks\":%u,\"stage\":%u,\"micro_batches\":%u,\"optimizer_states\":%u,"
                 "\n\"peak_bytes\":%" PRIu64 ",\"held_bytes\":%" PRIu64,

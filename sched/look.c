@@ -7,13 +7,13 @@
 #include "sched/sums.h"
 
 typedef struct looker {
-    const zx_graph *g;
     const zx_plan *p;
     zx_arena *mem;
     zx_gathered *gathers;
     uint32_t n, cap;
-    uint32_t *open;     // by slot: the gather that is there; ZX_NONE
-    uint32_t *last_use; // by gather: place in the uses below
+    uint32_t *open;           // by slot: the gather that is there; ZX_NONE
+    uint32_t *sent, *sent_at; // by launch: its last gather, and how many steps came before it
+    uint32_t *last_use;       // by gather: place in the uses below
     uint32_t cap_last;
     uint32_t *use_unit, *use_step; // every read of a unit, in order
     uint32_t n_uses, cap_unit, cap_step;
@@ -29,26 +29,36 @@ static double end_of(const zx_plan *p, uint32_t insn)
     return p->start ? p->start[insn] + p->seconds[insn] : 0;
 }
 
-static void open_gathers(looker *k, uint32_t insn, uint32_t executed)
+// Units land at instruction `insn`: their gather, or what unpacks it.
+static void open_gathers(looker *k, uint32_t insn)
 {
-    const zx_launch *l = &k->p->launches[k->p->insns[insn].a];
+    const uint32_t launch = k->p->insns[insn].a;
+    const zx_launch *l = &k->p->launches[launch];
     for (uint32_t i = l->member; i < l->member + l->n_members; i++) {
         const zx_member *m = &k->p->members[i];
         ZX_GROW(k->mem, k->gathers, k->n, k->cap);
         k->gathers[k->n] = (zx_gathered){.unit = m->unit,
                                          .slot = m->slot,
-                                         .insn = insn,
-                                         .issue = executed,
+                                         .insn = k->sent[launch],
+                                         .issue = k->sent_at[launch],
                                          .first = ZX_NONE,
                                          .last = ZX_NONE,
                                          .freed = ZX_NONE,
                                          .next = ZX_NONE,
-                                         .issued = begin_of(k->p, insn),
+                                         .issued = begin_of(k->p, k->sent[launch]),
                                          .ready = end_of(k->p, insn)};
         ZX_GROW(k->mem, k->last_use, k->n, k->cap_last);
         k->last_use[k->n] = ZX_NONE;
         k->open[m->slot] = k->n++;
     }
+}
+
+static void send_gather(looker *k, uint32_t insn, uint32_t executed)
+{
+    const uint32_t launch = k->p->insns[insn].a;
+    k->sent[launch] = insn;
+    k->sent_at[launch] = executed;
+    if (k->p->launches[launch].flat == ZX_NONE) open_gathers(k, insn);
 }
 
 static void note_uses(looker *k, uint32_t insn, uint32_t step)
@@ -92,7 +102,8 @@ static void measure(looker *k, const double *begins)
     uint32_t *was = ZX_NEW(k->mem, uint32_t, k->p->n_units); // place of the last use, plus one
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t u = k->use_unit[i];
-        const uint64_t numel = (uint64_t)k->p->units[u].numel, bytes = numel * sizeof(float);
+        const uint64_t numel = (uint64_t)k->p->units[u].numel,
+                       bytes = numel * k->p->units[u].param_bytes;
         elements[i + 1] = elements[i] + numel;
         if (was[u] > 0) {
             const uint32_t from = was[u] - 1;
@@ -126,18 +137,21 @@ static void number(looker *k)
     }
 }
 
-void zx_look_make(const zx_graph *g, const zx_plan *p, zx_arena *mem, zx_look *out)
+void zx_look_make(const zx_graph *g ZX_UNUSED, const zx_plan *p, zx_arena *mem, zx_look *out)
 {
-    looker k = {.g = g, .p = p, .mem = mem};
+    looker k = {.p = p, .mem = mem};
     k.open = ZX_NEW(mem, uint32_t, p->n_slots);
     for (uint32_t i = 0; i < p->n_slots; i++) k.open[i] = ZX_NONE;
     k.seen = ZX_NEW(mem, uint32_t, p->n_units);
+    k.sent = ZX_NEW(mem, uint32_t, p->n_launches);
+    k.sent_at = ZX_NEW(mem, uint32_t, p->n_launches);
     uint32_t *exec = ZX_NEW(mem, uint32_t, p->n_steps);
     double *begins = ZX_NEW(mem, double, p->n_steps + 1);
     uint32_t executed = 0;
     for (uint32_t i = 0; i < p->n_insns; i++) {
         const zx_insn *in = &p->insns[i];
-        if (in->id == ZX_I_GATHER) open_gathers(&k, i, executed);
+        if (in->id == ZX_I_GATHER) send_gather(&k, i, executed);
+        if (in->id == ZX_I_UNPACK) open_gathers(&k, i);
         if (in->id == ZX_I_FREE && k.open[in->a] != ZX_NONE) {
             k.gathers[k.open[in->a]].freed = executed;
             k.gathers[k.open[in->a]].gone = begin_of(p, i);

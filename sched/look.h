@@ -5,12 +5,12 @@
 
 #include "sched/check.h"
 
-typedef struct zx_gathered { // a unit that a gather brings
-    uint32_t unit, slot, insn;
-    uint32_t issue;       // steps executed when it is issued
-    uint32_t first, last; // steps that read it; ZX_NONE: none does
-    uint32_t freed;       // steps executed when it is freed; ZX_NONE: it stays
-    uint32_t micro;       // of the first use
+typedef struct zx_gathered {   // a unit that a gather brings (into a flat slot: once unpacked)
+    uint32_t unit, slot, insn; // insn: the gather
+    uint32_t issue;            // steps executed when it is issued
+    uint32_t first, last;      // steps that read it; ZX_NONE: none does
+    uint32_t freed;            // steps executed when it is freed; ZX_NONE: it stays
+    uint32_t micro;            // of the first use
     uint32_t nth; // of this unit's gathers in that micro-batch, as the last micro-batch has it
     double issued, ready, used, gone; // seconds; 0 where the plan wasn't simulated
     // To the next step that reads the unit, whether gathered again or not; next ZX_NONE: none.
@@ -26,6 +26,7 @@ typedef struct zx_look {
     const double *begins;       // by step, n_steps + 1: seconds
 } zx_look;
 
+// The graph may be NULL.
 void zx_look_make(const zx_graph *g, const zx_plan *p, zx_arena *mem, zx_look *out);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "proto/json.h"
 #include "sched/look.h"
+#include "tests/sched/edit.h"
 #include "tests/sched/graphs.h"
 
 static uint32_t lines(const char *text)
@@ -183,10 +184,45 @@ static void test_json(void **state ZX_UNUSED)
     zx_explain_json(&f.g, &f.p, &f.out);
     assert_null(strchr(f.out.at, '\x1b'));
     json_t *json;
+    has(&f, "\"policy\":\"zerox\"");
     assert_zx_ok(zx_json_parse("plan", f.out.at, f.out.n, &json, &err), &err);
     assert_int_equal(json_array_size(json_object_get(json, "instructions")), f.p.n_insns);
     assert_int_equal(json_array_size(json_object_get(json, "steps")), f.p.n_steps);
     json_decref(json);
+    stop(&f);
+}
+
+// A gather through a flat slot brings its units once it is unpacked; the rest is as it was.
+static void test_flat(void **state ZX_UNUSED)
+{
+    fixture f;
+    zx_look before, look;
+    zx_err err = {0};
+    edit e;
+    start(&f, 3, 2);
+    zx_look_make(&f.g, &f.p, &f.mem, &before);
+    edit_start(&e, &f.g, &f.p, &f.mem);
+    edit_flatten(&e, &(flat_options){.bucket = true});
+    assert_zx_ok(zx_plan_check(&f.g, &e.p, &err), &err);
+    zx_look_make(&f.g, &e.p, &f.mem, &look);
+    assert_int_equal(look.n, before.n);
+    for (uint32_t i = 0; i < look.n; i++) {
+        const zx_gathered *x = &look.gathers[i], *y = &before.gathers[i];
+        assert_true(x->unit == y->unit && x->slot == y->slot && x->issue == y->issue);
+        assert_true(x->first == y->first && x->freed == y->freed && x->next == y->next);
+        assert_int_equal(e.insns[x->insn].id, ZX_I_GATHER);
+    }
+    zx_explain_summary(&f.g, &e.p, &f.out);
+    assert_memory_equal(f.out.at, "policy: flat\npeak ", 18);
+    has(&f, " copies into and out of flat buffers and the bucket\n");
+    f.out.n = 0;
+    zx_explain_instructions(&f.g, &e.p, &f.out);
+    assert_int_equal(lines(f.out.at), e.p.n_insns + 2);
+    has(&f, " copy     ");
+    has(&f, " bucket   ");
+    has(&f, " unpack     l");
+    has(&f, " through s");
+    has(&f, " member 0 e");
     stop(&f);
 }
 
@@ -197,6 +233,7 @@ int main(void)
         cmocka_unit_test(test_glob),         cmocka_unit_test(test_look),
         cmocka_unit_test(test_stages),       cmocka_unit_test(test_states),
         cmocka_unit_test(test_instructions), cmocka_unit_test(test_json),
+        cmocka_unit_test(test_flat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
