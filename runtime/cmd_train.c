@@ -245,7 +245,7 @@ static zx_status open_session(zx_train *t, zx_err *err)
         .optim = job->optim,
         .clip = job->clip,
         .feed = zx_data_feed(job->data),
-        .wire_delay_seconds = delay,
+        .latency_seconds = delay,
         .poison = zx_given(job->o, ZX_OPT_POISON),
         .dump_grads = zx_given(job->o, ZX_OPT_DUMP_GRADS),
     };

@@ -3,16 +3,17 @@
 //
 // Each stream has a word a rank, which counts the barriers that the rank has come to. A collective
 // is a barrier (all operands are final), copies or sums, a barrier (nobody reads them any more). A
-// rank has one wire, taken after the first barrier only: who holds it needs nobody else, so the
-// order in which streams take it can't lock ranks up.
+// rank moves the bytes of one collective at a time, and waits for nobody meanwhile, so the order in
+// which streams come to it can't lock ranks up. An emulated link says when, and how long it takes.
 // SPDX-License-Identifier: Apache-2.0
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernels/cpu/cpu.h"
 #include "runtime/comm.h"
+#include "runtime/comm_wire.h"
+#include "sched/machine.h"
 
 #define BOARD_AT 4096 // bytes into a rank's block; before it, a line a stream
 
@@ -24,8 +25,11 @@ static_assert(sizeof(line) * ZX_STREAM_COUNT <= BOARD_AT, "the words lie before 
 struct zx_comm {
     zx_comm_args args;
     uint32_t rank, size;
-    unsigned char **block;               // one a rank: lines, then the board
+    uint64_t block_bytes;
+    unsigned char **block;               // one a rank: lines, the board, the link (rank 0's counts)
+    zx_wire *link;                       // NULL: none is emulated
     uint32_t barriers[ZX_STREAM_COUNT];  // that this rank has come to
+    uint32_t sent[ZX_STREAM_COUNT];      // collectives over the emulated link
     const float **from[ZX_STREAM_COUNT]; // room for one pointer a rank
     pthread_mutex_t wire;
 };
@@ -44,24 +48,61 @@ static bool meet(zx_comm *c, zx_stream s)
     return true;
 }
 
-static void take_wire(zx_comm *c)
-{
-    pthread_mutex_lock(&c->wire);
-    if (c->args.wire_delay_seconds <= 0 || c->size == 1) return;
-    const double whole = (double)(time_t)c->args.wire_delay_seconds;
-    const struct timespec nap = {.tv_sec = (time_t)whole,
-                                 .tv_nsec = (long)(1e9 * (c->args.wire_delay_seconds - whole))};
-    nanosleep(&nap, NULL);
-}
-
-static void leave_wire(zx_comm *c)
-{
-    pthread_mutex_unlock(&c->wire);
-}
-
 static float *slot_at(const zx_comm *c, uint32_t rank, uint32_t slot)
 {
     return (float *)(void *)(c->args.base[rank] + c->args.plan->slots[slot].offset);
+}
+
+// ---- the wire -----------------------------------------------------------------------------------
+
+// Of the emulated link; `passes`: 2 of an all-reduce.
+static double link_seconds(const zx_comm *c, const zx_launch *l, double passes)
+{
+    const zx_plan *p = c->args.plan;
+    uint64_t bytes = 0;
+    for (uint32_t i = l->member; i < l->member + l->n_members; i++)
+        bytes += zx_unit_room(p, &p->units[p->members[i].unit], 1) * sizeof(float);
+    if (!(c->args.bandwidth > 0)) return c->args.latency_seconds;
+    return c->args.latency_seconds +
+           passes * (double)zx_gather_wire(c->size, bytes) / c->args.bandwidth;
+}
+
+// When the link serves it, and there.
+static bool await_turn(zx_comm *c, zx_stream s, double seconds, zx_sent *t)
+{
+    const double grace = seconds / 2 < ZX_WIRE_GRACE ? seconds / 2 : ZX_WIRE_GRACE;
+    double eligible;
+    return zx_wire_eligible(c->link, s, &eligible) &&
+           zx_sleep_until(eligible + grace, c->args.patience.world) &&
+           zx_wire_turn(c->link, s, &t->from, &t->until) &&
+           zx_sleep_until(t->from, c->args.patience.world);
+}
+
+static bool take_wire(zx_comm *c, zx_stream s, const zx_launch *l, double passes, zx_sent *t)
+{
+    double seconds = 0;
+    if (c->link != NULL) {
+        seconds = link_seconds(c, l, passes);
+        if (!zx_wire_issue(c->link, s, ++c->sent[s], t->position, t->issued, seconds)) return false;
+    }
+    if (!meet(c, s)) return false;
+    if (c->link != NULL && !await_turn(c, s, seconds, t)) return false;
+    pthread_mutex_lock(&c->wire);
+    if (c->link == NULL && t->timed) t->from = zx_seconds();
+    return true;
+}
+
+static bool leave_wire(zx_comm *c, zx_stream s, zx_sent *t)
+{
+    pthread_mutex_unlock(&c->wire);
+    if (c->link != NULL) { // on time, unless moving the bytes took longer
+        const double now = zx_seconds();
+        if (now > t->until) t->until = now;
+        return zx_sleep_until(t->until, c->args.patience.world) && meet(c, s);
+    }
+    if (!meet(c, s)) return false;
+    if (t->timed) t->until = zx_seconds();
+    return true;
 }
 
 // ---- gather -------------------------------------------------------------------------------------
@@ -81,36 +122,51 @@ static void gather_unit(zx_comm *c, const zx_member *m)
     if (pad > 0) memset(to + u->numel, 0, (size_t)pad * sizeof *to);
 }
 
-static bool shm_gather(zx_comm *c, zx_stream s, const zx_launch *l)
+static void gather_rows(zx_comm *c, const zx_launch *l)
 {
-    if (!meet(c, s)) return false;
-    take_wire(c);
-    for (uint32_t i = 0; i < l->n_members; i++)
+    const uint64_t row = zx_launch_row(c->args.plan, l);
+    for (uint32_t k = 1; k < c->size; k++) {
+        const uint32_t r = (c->rank + k) % c->size;
+        if (row > 0)
+            memcpy(slot_at(c, c->rank, l->flat) + r * row, slot_at(c, r, l->flat) + r * row,
+                   (size_t)row * sizeof(float));
+    }
+}
+
+static bool shm_gather(zx_comm *c, zx_stream s, const zx_launch *l, zx_sent *t)
+{
+    if (!take_wire(c, s, l, 1, t)) return false;
+    if (l->flat != ZX_NONE) gather_rows(c, l);
+    for (uint32_t i = 0; i < l->n_members && l->flat == ZX_NONE; i++)
         gather_unit(c, &c->args.plan->members[l->member + i]);
-    leave_wire(c);
-    return meet(c, s);
+    return leave_wire(c, s, t);
 }
 
 // ---- reduce -------------------------------------------------------------------------------------
 
-static void reduce_unit(zx_comm *c, zx_stream s, const zx_member *m, bool add)
+// In place, the gradient lies whole in every rank's slot; else in rows, cut as the ranks are.
+static void reduce_units(zx_comm *c, zx_stream s, const zx_launch *l, bool add)
 {
-    const zx_unit *u = &c->args.plan->units[m->unit];
-    int64_t at;
-    const int64_t n = zx_unit_piece(u, c->rank, &at);
-    for (uint32_t r = 0; r < c->size; r++) c->from[s][r] = slot_at(c, r, m->slot) + at;
-    float *to = slot_at(c, c->rank, u->grad_slot) + (u->grad_whole ? at : 0);
-    if (n > 0) zx_cpu_sum_ranks(to, c->from[s], c->size, n, add, 1);
+    const zx_plan *p = c->args.plan;
+    const uint64_t row = zx_launch_row(p, l);
+    for (uint32_t i = l->member; i < l->member + l->n_members; i++) {
+        const zx_member *m = &p->members[i];
+        const zx_unit *u = &p->units[m->unit];
+        int64_t at;
+        const int64_t n = zx_unit_piece(u, c->rank, &at);
+        for (uint32_t r = 0; r < c->size; r++)
+            c->from[s][r] = l->flat == ZX_NONE ? slot_at(c, r, m->slot) + at
+                                               : slot_at(c, r, l->flat) + c->rank * row + m->at;
+        float *to = slot_at(c, c->rank, u->grad_slot) + (u->grad_whole ? at : 0);
+        if (n > 0) zx_cpu_sum_ranks(to, c->from[s], c->size, n, add, 1);
+    }
 }
 
-static bool shm_reduce(zx_comm *c, zx_stream s, const zx_launch *l, bool add)
+static bool shm_reduce(zx_comm *c, zx_stream s, const zx_launch *l, bool add, zx_sent *t)
 {
-    if (!meet(c, s)) return false;
-    take_wire(c);
-    for (uint32_t i = 0; i < l->n_members; i++)
-        reduce_unit(c, s, &c->args.plan->members[l->member + i], add);
-    leave_wire(c);
-    return meet(c, s);
+    if (!take_wire(c, s, l, 1, t)) return false;
+    reduce_units(c, s, l, add);
+    return leave_wire(c, s, t);
 }
 
 // The slices that peers have summed.
@@ -126,15 +182,16 @@ static void collect_sums(zx_comm *c, const zx_member *m)
     }
 }
 
-static bool shm_allreduce(zx_comm *c, zx_stream s, const zx_launch *l, bool add)
+static bool shm_allreduce(zx_comm *c, zx_stream s, const zx_launch *l, bool add, zx_sent *t)
 {
-    if (!shm_reduce(c, s, l, add)) return false;
-    if (c->size == 1) return true;
-    pthread_mutex_lock(&c->wire); // still the same launch: no second delay
+    if (!take_wire(c, s, l, 2, t)) return false;
+    reduce_units(c, s, l, add);
+    pthread_mutex_unlock(&c->wire); // not held while waiting for peers
+    if (!meet(c, s)) return false;
+    pthread_mutex_lock(&c->wire);
     for (uint32_t i = 0; i < l->n_members; i++)
         collect_sums(c, &c->args.plan->members[l->member + i]);
-    leave_wire(c);
-    return meet(c, s);
+    return leave_wire(c, s, t);
 }
 
 // ---- small things -------------------------------------------------------------------------------
@@ -179,9 +236,24 @@ static void shm_close(zx_comm *c)
 {
     if (c == NULL) return;
     for (uint32_t s = 0; s < ZX_STREAM_COUNT; s++) free(c->from[s]);
+    if (c->block != NULL) zx_world_release(c->args.patience.world, c->block_bytes, c->block);
     free(c->block);
     pthread_mutex_destroy(&c->wire);
     free(c);
+}
+
+// The blocks that all ranks see; on rank 0's, the link.
+static zx_status open_blocks(zx_comm *c, zx_err *err)
+{
+    zx_world *w = c->args.patience.world;
+    const uint64_t link_at = zx_align_up(BOARD_AT + c->args.board_bytes, ZX_ALIGN);
+    const bool emulated = (c->args.bandwidth > 0 || c->args.latency_seconds > 0) && c->size > 1;
+    c->block_bytes = link_at + (emulated ? zx_wire_bytes() : 0);
+    ZX_TRY(zx_world_reserve(w, c->block_bytes, c->block, err));
+    if (!emulated) return ZX_OK;
+    c->link = (zx_wire *)(void *)(c->block[0] + link_at);
+    const zx_status st = c->rank == 0 ? zx_wire_start(c->link, c->size, err) : ZX_OK;
+    return zx_world_agree(w, st, err);
 }
 
 static zx_status shm_begin(const zx_comm_args *a, zx_comm **out, zx_err *err)
@@ -201,7 +273,7 @@ static zx_status shm_begin(const zx_comm_args *a, zx_comm **out, zx_err *err)
     }
     zx_status st = ok ? ZX_OK : ZX_FAIL(err, ZX_E_DEVICE, "no memory for %u ranks", c->size);
     st = zx_world_agree(w, st, err);
-    if (st == ZX_OK) st = zx_world_reserve(w, BOARD_AT + a->board_bytes, c->block, err);
+    if (st == ZX_OK) st = open_blocks(c, err);
     if (st == ZX_OK)
         *out = c;
     else

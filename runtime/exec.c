@@ -13,58 +13,50 @@
 
 typedef bool insn_fn(zx_session *s, zx_lane *l, uint32_t at, const zx_insn *i); // false: lost
 
-static void happened(zx_session *s, uint32_t event)
+// Other instructions of a stream take no time beside: of a transfer, until it was on the wire.
+static void tick(zx_lane *l)
 {
-    if (event != ZX_NONE) zx_word_set(&s->events[event], s->run);
+    if (l->session->timed) l->clock = zx_seconds();
+}
+
+static void happened(zx_session *s, const zx_lane *l, uint32_t event)
+{
+    if (event == ZX_NONE) return;
+    if (s->timed) s->event_at[event] = l->clock;
+    zx_word_set(&s->events[event], s->run);
 }
 
 // ---- streams ------------------------------------------------------------------------------------
 
-static bool run_wait(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
+static bool await(zx_session *s, zx_lane *l, uint32_t event)
 {
-    zx_word *w = &s->events[i->a];
+    zx_word *w = &s->events[event];
     if (zx_word_reached(w, s->run)) return true;
     if (l->id != ZX_S_COMPUTE) return zx_word_wait(w, s->run, &s->patience, ZX_NO_PEER);
     const double from = zx_seconds();
     const bool ok = zx_word_wait(w, s->run, &s->patience, ZX_NO_PEER);
-    if (s->foreign[i->a]) l->exposed_seconds += zx_seconds() - from;
+    if (s->foreign[event]) l->exposed_seconds += zx_seconds() - from;
     return ok;
 }
 
-static bool run_mark(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED, const zx_insn *i)
+static bool run_wait(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
 {
-    happened(s, i->c);
+    if (!await(s, l, i->a)) return false;
+    if (s->timed && s->event_at[i->a] > l->clock) l->clock = s->event_at[i->a];
     return true;
 }
 
-static bool run_free(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED, const zx_insn *i)
+static bool run_mark(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
+{
+    if (l->id == ZX_S_COMPUTE) tick(l);
+    happened(s, l, i->c);
+    return true;
+}
+
+static bool run_free(zx_session *s, zx_lane *l, uint32_t at, const zx_insn *i)
 {
     if (s->o.poison) memset(zx_slot_at(s, i->a), 0xff, (size_t)s->plan->slots[i->a].bytes); // NaN
-    happened(s, i->c);
-    return true;
-}
-
-// ---- collectives --------------------------------------------------------------------------------
-
-static bool run_gather(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
-{
-    if (!s->transport->gather(s->comm, l->id, &s->plan->launches[i->a])) return false;
-    happened(s, i->c);
-    return true;
-}
-
-static bool run_reduce(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
-{
-    if (!s->transport->reduce(s->comm, l->id, &s->plan->launches[i->a], i->b != 0)) return false;
-    happened(s, i->c);
-    return true;
-}
-
-static bool run_allreduce(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
-{
-    if (!s->transport->allreduce(s->comm, l->id, &s->plan->launches[i->a], i->b != 0)) return false;
-    happened(s, i->c);
-    return true;
+    return run_mark(s, l, at, i);
 }
 
 static bool run_hook(zx_session *s ZX_UNUSED, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED,
@@ -73,13 +65,66 @@ static bool run_hook(zx_session *s ZX_UNUSED, zx_lane *l ZX_UNUSED, uint32_t at 
     return true; // the time of hooks is simulated only
 }
 
-static bool run_pack(zx_session *s ZX_UNUSED, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED,
-                     const zx_insn *i ZX_UNUSED)
+// ---- collectives --------------------------------------------------------------------------------
+
+// What a collective says of itself before it leaves, and what came of it.
+static zx_sent *leaving(zx_session *s, zx_lane *l, uint32_t at)
 {
-    return false; // no plan has it yet
+    l->sent = (zx_sent){.position = at, .timed = s->timed, .issued = l->clock};
+    return &l->sent;
 }
-#define run_unpack run_pack
-#define run_bucket run_pack
+
+static bool arrived(zx_session *s, zx_lane *l, const zx_insn *i)
+{
+    if (s->timed) l->clock = l->sent.until;
+    happened(s, l, i->c);
+    return true;
+}
+
+static bool run_gather(zx_session *s, zx_lane *l, uint32_t at, const zx_insn *i)
+{
+    zx_sent *t = leaving(s, l, at);
+    const zx_launch *launch = &s->plan->launches[i->a];
+    return s->transport->gather(s->comm, l->id, launch, t) && arrived(s, l, i);
+}
+
+static bool run_reduce(zx_session *s, zx_lane *l, uint32_t at, const zx_insn *i)
+{
+    zx_sent *t = leaving(s, l, at);
+    const zx_launch *launch = &s->plan->launches[i->a];
+    return s->transport->reduce(s->comm, l->id, launch, i->b != 0, t) && arrived(s, l, i);
+}
+
+static bool run_allreduce(zx_session *s, zx_lane *l, uint32_t at, const zx_insn *i)
+{
+    zx_sent *t = leaving(s, l, at);
+    const zx_launch *launch = &s->plan->launches[i->a];
+    return s->transport->allreduce(s->comm, l->id, launch, i->b != 0, t) && arrived(s, l, i);
+}
+
+static bool run_pack(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
+{
+    zx_exec_pack(s, &s->plan->launches[i->a]);
+    tick(l);
+    happened(s, l, i->c);
+    return true;
+}
+
+static bool run_unpack(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
+{
+    zx_exec_unpack(s, &s->plan->launches[i->a]);
+    tick(l);
+    happened(s, l, i->c);
+    return true;
+}
+
+static bool run_bucket(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
+{
+    zx_exec_bucket(s, &s->plan->members[s->plan->launches[i->a].member + i->b]);
+    tick(l);
+    happened(s, l, i->c);
+    return true;
+}
 
 // ---- kernels ------------------------------------------------------------------------------------
 
@@ -158,7 +203,8 @@ static void decide(zx_session *s)
     }
     s->loss = loss / ((double)micros * s->ranks);
     s->norm = sqrt(total);
-    s->applied = sound && isfinite(s->loss) && isfinite(s->norm) && s->mode == ZX_RUN_STEP;
+    const bool finite = isfinite(s->loss) && isfinite(s->norm);
+    s->applied = sound && (finite || s->silent) && s->mode == ZX_RUN_STEP;
     // CONFIG 2.4: clip = max(1, (norm + 1e-6) / clipping), the gradient is divided by it.
     double clip = s->o.clip > 0 ? (s->norm + 1e-6) / s->o.clip : 1;
     if (!(clip > 1)) clip = 1;
@@ -169,8 +215,8 @@ static bool run_norm(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_
 {
     const double from = zx_seconds();
     sum_squares(s);
-    const double until = zx_seconds();
-    l->compute_seconds += until - from;
+    s->sum_seconds = zx_seconds() - from;
+    l->compute_seconds += s->sum_seconds;
     if (!s->transport->exchange(s->comm, s->board, s->boards)) return false;
     decide(s);
     return true;
@@ -253,14 +299,44 @@ static insn_fn *const handlers[ZX_INSN_COUNT] = {
 #undef ZX_INSN
 };
 
+// In silence, what communicates and copies for it just happens.
+static bool speaks(uint8_t id)
+{
+    return id == ZX_I_GATHER || id == ZX_I_REDUCE || id == ZX_I_ALLREDUCE || id == ZX_I_PACK ||
+           id == ZX_I_UNPACK || id == ZX_I_BUCKET;
+}
+
+static bool run_one(zx_session *s, zx_lane *l, uint32_t at, const zx_insn *i)
+{
+    if (!s->silent || !speaks(i->id)) return handlers[i->id](s, l, at, i);
+    happened(s, l, i->c);
+    return true;
+}
+
+static bool run_recorded(zx_session *s, zx_lane *l, uint32_t at, const zx_insn *i)
+{
+    double from = zx_seconds();
+    l->sent.position = ZX_NONE;
+    if (!run_one(s, l, at, i)) return false;
+    double until = zx_seconds();
+    if (l->sent.position == at) { // without what it waited for
+        from = l->sent.from;
+        until = l->sent.until;
+    }
+    s->start[at] = from - s->begin;
+    s->seconds[at] = until - from;
+    return true;
+}
+
 static void run_lane(zx_lane *l)
 {
     zx_session *s = l->session;
+    l->clock = s->begin;
     for (uint32_t k = 0; k < l->n_insns && !l->broken; k++) {
         const uint32_t at = l->insns[k];
         const zx_insn *i = &s->plan->insns[at];
         if (s->touch[at] > l->peak) l->peak = s->touch[at];
-        if (!handlers[i->id](s, l, at, i)) l->broken = true;
+        if (!(s->o.profile ? run_recorded : run_one)(s, l, at, i)) l->broken = true;
     }
 }
 
@@ -306,6 +382,7 @@ bool zx_exec_run(zx_session *s)
 {
     zx_lane *compute = &s->lane[ZX_S_COMPUTE];
     s->run++;
+    s->begin = zx_seconds();
     compute->compute_seconds = compute->exposed_seconds = 0;
     s->fault = (zx_fault){0};
     s->board->fault = (zx_fault){0};

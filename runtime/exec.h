@@ -36,12 +36,17 @@ typedef struct zx_lane {
     zx_stream id;
     uint32_t n_insns;
     const uint32_t *insns; // of plan->insns, in order
-    pthread_t thread;      // gather and reduce; compute is the caller's
+    pthread_t thread;      // of each but compute, which is the caller's
     bool started;
     zx_word go, done; // runs begun and ended
     uint64_t peak;    // highest end of a slot touched; read by compute once `done`
     bool broken;      // a rank was lost: nothing runs any more
     double compute_seconds, exposed_seconds; // of this run; compute only
+    // Where times are taken: when the stream was done with what it was given so far, as a device's
+    // stream would be (an emulated link's times, not those of threads that woke up); and when the
+    // collective that it has just done was on the wire.
+    double clock;
+    zx_sent sent;
 } zx_lane;
 
 typedef enum zx_run_mode {
@@ -81,6 +86,8 @@ struct zx_session {
     uint32_t last_commit;                 // instruction; ZX_NONE
     zx_lane lane[ZX_STREAM_COUNT];
     zx_word *events;          // by event: the last run in which it happened
+    double *event_at;         // by event: when it did; kept where times are taken
+    double *start, *seconds;  // by instruction, of the last run, from its begin; with o.profile
     zx_board *board, *boards; // mine; all ranks', board_bytes apart
     uint64_t board_bytes;
     zx_end_board *end_board, *end_boards;
@@ -89,7 +96,11 @@ struct zx_session {
     zx_run_mode mode;
     uint64_t step, first_micro;
     double lr;
-    zx_rng *rng; // by micro-batch
+    bool timed;         // times are taken: a profile, or an emulated link that needs them
+    bool silent;        // nothing is communicated but boards
+    double begin;       // when the run began
+    double sum_seconds; // that its NORM took to sum squares
+    zx_rng *rng;        // by micro-batch
     zx_fault fault;
     zx_err kernel_err;
     // What NORM decided:
@@ -111,10 +122,22 @@ zx_status zx_exec_prepare_node(const zx_graph *g, uint32_t node, int threads, ui
                                void **state, zx_err *err);
 
 // ---- exec.c: the loop ---------------------------------------------------------------------------
-zx_status zx_exec_start(zx_session *s, zx_err *err); // threads of the gather and reduce streams
+zx_status zx_exec_start(zx_session *s, zx_err *err); // threads of the streams beside compute
 void zx_exec_stop(zx_session *s);
 bool zx_exec_run(zx_session *s);           // the plan once; false: a rank is lost
 void zx_exec_reset_working(zx_session *s); // buffers' working copies := committed ones
+
+// ---- exec_copy.c: flat slots --------------------------------------------------------------------
+// A gather's members are to be units whole, in slots for that or where they are held.
+static inline bool zx_launch_gathers(const zx_plan *p, const zx_launch *l)
+{
+    if (l->n_members == 0) return false;
+    const uint32_t kind = p->slots[p->members[l->member].slot].kind;
+    return kind == ZX_SLOT_UNIT || kind == ZX_SLOT_PARAM;
+}
+void zx_exec_pack(zx_session *s, const zx_launch *l);
+void zx_exec_unpack(zx_session *s, const zx_launch *l);
+void zx_exec_bucket(zx_session *s, const zx_member *m);
 
 // ---- session_fill.c: first values ---------------------------------------------------------------
 void zx_exec_fill(zx_session *s);

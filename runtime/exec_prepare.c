@@ -59,13 +59,38 @@ static void touch_slot(const zx_plan *p, uint32_t slot, uint64_t *most)
     if (end > *most) *most = end;
 }
 
-static void touch_launch(const zx_plan *p, const zx_launch *l, bool gather, uint64_t *most)
+enum { PARAM = 1, GRAD = 2, WHOLE = 4, PART = 8 }; // of a member: what is held, what passes
+
+static void touch_launch(const zx_plan *p, const zx_launch *l, unsigned what, uint64_t *most)
 {
     for (uint32_t i = 0; i < l->n_members; i++) {
         const zx_member *m = &p->members[l->member + i];
         const zx_unit *u = &p->units[m->unit];
-        touch_slot(p, m->slot, most);
-        touch_slot(p, gather ? u->param_slot : u->grad_slot, most);
+        if (what & PARAM) touch_slot(p, u->param_slot, most);
+        if (what & GRAD) touch_slot(p, u->grad_slot, most);
+        if (what & WHOLE) touch_slot(p, m->slot, most);
+        if (what & PART) touch_slot(p, m->part != ZX_NONE ? m->part : m->slot, most);
+    }
+}
+
+static void touch_transfer(const zx_plan *p, const zx_insn *i, uint64_t *most)
+{
+    const zx_launch *l = &p->launches[i->a];
+    const bool flat = l->flat != ZX_NONE;
+    touch_slot(p, l->flat, most);
+    switch ((zx_insn_id)i->id) {
+    case ZX_I_GATHER:
+        touch_launch(p, l, flat ? 0 : PARAM | WHOLE, most);
+        break;
+    case ZX_I_PACK:
+        touch_launch(p, l, zx_launch_gathers(p, l) ? PARAM : PART, most);
+        break;
+    case ZX_I_UNPACK:
+        touch_launch(p, l, WHOLE, most);
+        break;
+    default: // reduces
+        touch_launch(p, l, flat ? GRAD : GRAD | WHOLE, most);
+        break;
     }
 }
 
@@ -79,10 +104,18 @@ static uint64_t touched_by(const zx_session *s, const zx_insn *i)
         touch_slot(p, i->a, &most);
         break;
     case ZX_I_GATHER:
+    case ZX_I_PACK:
+    case ZX_I_UNPACK:
     case ZX_I_REDUCE:
     case ZX_I_ALLREDUCE:
-        touch_launch(p, &p->launches[i->a], i->id == ZX_I_GATHER, &most);
+        touch_transfer(p, i, &most);
         break;
+    case ZX_I_BUCKET: {
+        const zx_member *m = &p->members[p->launches[i->a].member + i->b];
+        touch_slot(p, m->slot, &most);
+        touch_slot(p, m->part, &most);
+        break;
+    }
     case ZX_I_EXEC: {
         const zx_plan_step *t = &p->steps[i->a];
         for (uint32_t k = 0; k < t->n_in + t->n_out; k++) touch_slot(p, p->args[t->arg + k], &most);
@@ -103,9 +136,6 @@ static uint64_t touched_by(const zx_session *s, const zx_insn *i)
     case ZX_I_FREE:
         if (s->o.poison) touch_slot(p, i->a, &most);
         break;
-    case ZX_I_PACK:
-    case ZX_I_UNPACK:
-    case ZX_I_BUCKET:
     case ZX_I_HOOK:
     case ZX_I_MARK:
     case ZX_I_WAIT:
@@ -193,6 +223,11 @@ zx_status zx_exec_prepare(zx_session *s, zx_err *err)
     s->touch = ZX_NEW(&s->mem, uint64_t, p->n_insns + 1);
     s->foreign = ZX_NEW(&s->mem, bool, p->n_events + 1);
     s->events = ZX_NEW(&s->mem, zx_word, p->n_events + 1);
+    if (s->timed) s->event_at = ZX_NEW(&s->mem, double, p->n_events + 1);
+    if (s->o.profile) {
+        s->start = ZX_NEW(&s->mem, double, p->n_insns + 1);
+        s->seconds = ZX_NEW(&s->mem, double, p->n_insns + 1);
+    }
     s->rng = ZX_NEW(&s->mem, zx_rng, p->micro_batches + 1);
     s->buffer_slot = ZX_NEW(&s->mem, uint32_t, g->n_buffers + 1);
     s->working_slot = ZX_NEW(&s->mem, uint32_t, g->n_buffers + 1);

@@ -36,6 +36,29 @@ zx_status zx_session_work_bytes(const zx_graph *train, uint32_t threads, uint64_
 
 // ---- opening ------------------------------------------------------------------------------------
 
+// What is executed is arithmetic on f32; other precisions are planned and simulated.
+static zx_status check_precision(const zx_session *s, zx_err *err)
+{
+    for (uint32_t i = 0; i < s->plan->n_units; i++) {
+        const zx_unit *u = &s->plan->units[i];
+        const zx_param *p = &s->graph->params[u->param];
+        const zx_dtype t = s->graph->values[p->value].type.dtype;
+        if (t == ZX_F32 && u->param_bytes == sizeof(float) && u->grad_bytes == sizeof(float))
+            continue;
+        zx_arena mem = {0};
+        const char *word = t == ZX_F16                   ? "fp16"
+                           : t == ZX_BF16 || t == ZX_F32 ? "bf16"
+                                                         : zx_dtypes[t].word;
+        const zx_status st = ZX_FAIL(
+            err, ZX_E_UNSUPPORTED,
+            "parameter '%s' is %s: zerox trains in float32; %s is planned and simulated only",
+            zx_text_safe(&mem, p->name), word, word);
+        zx_arena_free(&mem);
+        return st;
+    }
+    return ZX_OK;
+}
+
 static zx_status check_plan(const zx_session *s, zx_err *err)
 {
     const zx_plan *p = s->plan;
@@ -45,7 +68,7 @@ static zx_status check_plan(const zx_session *s, zx_err *err)
     if (p->ranks != s->ranks)
         return ZX_FAIL(err, ZX_E_DEVICE, "the plan was made for %u ranks, there are %u", p->ranks,
                        s->ranks);
-    return ZX_OK;
+    return check_precision(s, err);
 }
 
 // Pages come when they are written: without this the kernel would find out in the middle of a step,
@@ -87,7 +110,8 @@ static zx_status open_parts(zx_session *s, zx_err *err)
                             .base = s->base,
                             .patience = s->patience,
                             .board_bytes = s->board_bytes,
-                            .wire_delay_seconds = s->o.wire_delay_seconds};
+                            .bandwidth = s->o.bandwidth,
+                            .latency_seconds = s->o.latency_seconds};
     ZX_TRY(s->transport->open(&a, &s->comm, err));
     zx_status st = zx_exec_prepare(s, err);
     if (st == ZX_OK) zx_exec_fill(s);
@@ -107,6 +131,8 @@ zx_status zx_session_open(const zx_graph *train, const zx_plan *plan, const zx_s
     s->rank = zx_world_rank(o->world);
     s->ranks = zx_world_size(o->world);
     s->transport = &zx_comm_shm;
+    s->timed = o->profile || o->bandwidth > 0 || o->latency_seconds > 0;
+    s->silent = o->silent;
     // A rank has `threads` compute threads and two that move bytes.
     const bool roomy = (uint64_t)s->ranks * (o->threads + 2) <= zx_memory_cores();
     s->patience = (zx_patience){.world = o->world, .spins = roomy ? SPINS : 0};
@@ -125,8 +151,9 @@ void zx_session_close(zx_session *s)
     zx_exec_stop(s);
     zx_exec_release(s);
     s->transport->close(s->comm);
+    if (s->base != NULL) zx_world_release(s->o.world, s->plan->arena_bytes, s->base);
     zx_arena_free(&s->mem);
-    free(s); // the reservation is the world's
+    free(s);
 }
 
 // ---- a step -------------------------------------------------------------------------------------
@@ -198,6 +225,13 @@ zx_status zx_session_step(zx_session *s, uint64_t step, uint64_t first_micro, do
                        "the step touched %" PRIu64 " bytes, its plan has %" PRIu64, out->peak_bytes,
                        s->plan->arena_bytes);
     return say_fault(s, err);
+}
+
+bool zx_session_profile(const zx_session *s, const double **start, const double **seconds)
+{
+    *start = s->start;
+    *seconds = s->seconds;
+    return s->o.profile;
 }
 
 void zx_session_ask_stop(zx_session *s)

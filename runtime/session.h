@@ -2,7 +2,8 @@
 //
 // zx_session_open checks the plan, reserves the memory, fills parameters, buffers and constants and
 // prepares every kernel; after that zx_session_step runs one optimizer step by executing the plan,
-// allocating nothing. All ranks call the same functions in the same order.
+// allocating nothing. All ranks call the same functions in the same order. A world may have several
+// sessions, of other plans too; those that aren't in a step sleep.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef ZX_RUNTIME_SESSION_H
 #define ZX_RUNTIME_SESSION_H
@@ -38,9 +39,13 @@ typedef struct zx_session_options {
     zx_optim optim;
     double clip; // gradient_clipping; 0: none
     zx_feed feed;
-    double wire_delay_seconds; // test transport: the wire stays busy this much longer a launch; 0
-    bool poison;               // freed slots are filled with NaN
-    bool dump_grads;           // keep the first step's averaged gradients until read
+    // An emulated link, where either is above 0 (comm_wire.h): bytes a second of a rank in each
+    // direction (0: no limit), and seconds that each collective takes beside.
+    double bandwidth, latency_seconds;
+    bool silent;  // nothing is gathered, reduced or copied for it: results mean nothing, times do
+    bool profile; // instructions' times are kept: zx_session_profile
+    bool poison;  // freed slots are filled with NaN
+    bool dump_grads; // keep the first step's averaged gradients until read
 } zx_session_options;
 
 // Scratch by node for a plan: work_bytes[graph->n_nodes] is filled. Needs no session: rank 0 plans
@@ -50,7 +55,7 @@ zx_status zx_session_work_bytes(const zx_graph *train, uint32_t threads, uint64_
 
 zx_status zx_session_open(const zx_graph *train, const zx_plan *plan, const zx_session_options *o,
                           zx_session **out, zx_err *err);
-void zx_session_close(zx_session *s); // accepts NULL
+void zx_session_close(zx_session *s); // accepts NULL; also what was reserved for it is given back
 
 typedef struct zx_step_report {
     double loss;      // mean over all micro-batches of all ranks
@@ -76,6 +81,19 @@ zx_status zx_session_explain_nonfinite(zx_session *s, uint64_t step, uint64_t fi
                                        zx_err *err);
 
 void zx_session_ask_stop(zx_session *s); // async-signal-safe
+
+// When the instructions of the last step ran on this rank: seconds since its begin, and how long,
+// as zx_plan.start and .seconds are; a collective's are those on the wire. False without o.profile.
+// Valid until the next step.
+bool zx_session_profile(const zx_session *s, const double **start, const double **seconds);
+
+// What the simulator wants to know of this machine: runs `steps` steps of the plan on all ranks at
+// once with communication off, after one with it, in a session of its own. The slowest rank's
+// medians, the same on every rank; out's arrays are in mem. o's link, silence and profile don't
+// matter.
+zx_status zx_session_measure(const zx_graph *train, const zx_plan *plan,
+                             const zx_session_options *o, uint32_t steps, zx_arena *mem,
+                             zx_times *out, zx_err *err);
 
 // Whole tensors for saving. All ranks call; on rank 0 elements [from, from+n) of the parameter,
 // of its gradient as of NORM in the first step (dump_grads), or of the buffer are written to `out`.

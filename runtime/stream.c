@@ -56,7 +56,8 @@ bool zx_word_wait(zx_word *w, uint32_t value, const zx_patience *p, uint32_t pee
             break;
         }
         const struct timespec nap = {.tv_nsec = LOOK_NS};
-        syscall(SYS_futex, (uint32_t *)&w->value, FUTEX_WAIT, seen, &nap, NULL, 0);
+        const struct timespec *most = p->world != NULL ? &nap : NULL; // one's own threads come
+        syscall(SYS_futex, (uint32_t *)&w->value, FUTEX_WAIT, seen, most, NULL, 0);
     }
     atomic_fetch_sub(&w->waiters, 1);
     return ok;

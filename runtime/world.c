@@ -70,6 +70,16 @@ zx_status zx_world_keep(zx_world *w, void *at, uint64_t bytes, zx_err *err)
     return ZX_OK;
 }
 
+void zx_world_drop(zx_world *w, void *at)
+{
+    for (uint32_t i = 0; i < w->n_regions; i++) {
+        if (w->regions[i].at != at) continue;
+        munmap(at, (size_t)w->regions[i].bytes);
+        w->regions[i] = w->regions[--w->n_regions];
+        return;
+    }
+}
+
 zx_status zx_world_map(int fd, uint64_t bytes, void **at, zx_err *err)
 {
     const int flags = MAP_NORESERVE | MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0);
@@ -288,13 +298,26 @@ zx_status zx_world_same(zx_world *w, const char *what, uint64_t number, zx_err *
     return st;
 }
 
+static uint64_t whole_pages(uint64_t bytes)
+{
+    return zx_align_up(bytes > 0 ? bytes : 1, 4096);
+}
+
 zx_status zx_world_reserve(zx_world *w, uint64_t bytes, unsigned char **base, zx_err *err)
 {
     for (uint32_t r = 0; r < w->size; r++) base[r] = NULL;
     ZX_TRY(zx_world_same(w, "the size of the reservation", bytes, err));
-    const uint64_t page = 4096, room = zx_align_up(bytes > 0 ? bytes : 1, page);
-    const zx_status st = room >= bytes
-                             ? w->link->map(w, room, base, err)
-                             : ZX_FAIL(err, ZX_E_BUDGET, "no machine has %" PRIu64 " bytes", bytes);
-    return zx_world_agree(w, st, err);
+    const uint64_t room = whole_pages(bytes);
+    zx_status st = room >= bytes
+                       ? w->link->map(w, room, base, err)
+                       : ZX_FAIL(err, ZX_E_BUDGET, "no machine has %" PRIu64 " bytes", bytes);
+    st = zx_world_agree(w, st, err);
+    if (st != ZX_OK) zx_world_release(w, bytes, base);
+    return st;
+}
+
+void zx_world_release(zx_world *w, uint64_t bytes, unsigned char **base)
+{
+    w->link->unmap(w, whole_pages(bytes), base);
+    for (uint32_t r = 0; r < w->size; r++) base[r] = NULL;
 }

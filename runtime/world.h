@@ -35,8 +35,11 @@ zx_status zx_world_exchange(zx_world *w, const void *mine, size_t n, void *out, 
 zx_status zx_world_same(zx_world *w, const char *what, uint64_t number, zx_err *err);
 
 // One reservation a rank, mapped by all: base[r] is where rank r's `bytes` begin here. Pages come
-// zeroed and are touched only when written. Unmapped by zx_world_close.
+// zeroed and are touched only when written. Unmapped by zx_world_release or zx_world_close.
 zx_status zx_world_reserve(zx_world *w, uint64_t bytes, unsigned char **base, zx_err *err);
+// This rank is done with a reservation, its own part and the others'; they may still use theirs.
+// Not collective. `bytes` and base[] as they were reserved; base[] is NULL afterwards.
+void zx_world_release(zx_world *w, uint64_t bytes, unsigned char **base);
 
 // ---- dying --------------------------------------------------------------------------------------
 // Non-zero once a peer died or called zx_world_abort; every wait of the step's path looks at it.

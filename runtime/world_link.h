@@ -36,6 +36,8 @@ typedef struct zx_link {
                        zx_err *err);
     // Maps `bytes` of every rank; base[r] may be NULL where this failed.
     zx_status (*map)(zx_world *w, uint64_t bytes, unsigned char **base, zx_err *err);
+    // Gives up what map mapped; bytes as given to map.
+    void (*unmap)(zx_world *w, uint64_t bytes, unsigned char **base);
     void (*close)(zx_world *w);
 } zx_link;
 
@@ -56,6 +58,7 @@ zx_world *zx_world_new(const zx_link *link, uint32_t rank, uint32_t size); // NU
 void zx_world_mark(zx_world *w, zx_lost_kind kind, uint32_t rank);
 // Remembers a mapping for zx_world_close; unmaps it at once if that fails.
 zx_status zx_world_keep(zx_world *w, void *at, uint64_t bytes, zx_err *err);
+void zx_world_drop(zx_world *w, void *at); // unmaps what was kept
 // An anonymous or memfd mapping of `bytes` whose pages are touched only when written.
 zx_status zx_world_map(int fd, uint64_t bytes, void **at, zx_err *err);
 

@@ -23,7 +23,8 @@ struct zx_local_link {
         struct mapping *next;
         void *at;
         uint64_t bytes;
-    } * maps; // kept until the last rank closes: a peer may read them until then
+        uint32_t users; // ranks that haven't given it up: a peer may still read it
+    } * maps;           // those that some rank keeps until it closes its world
 };
 
 static bool anyone_gone(const zx_world *w)
@@ -101,7 +102,7 @@ static zx_status local_share(zx_world *w, uint32_t call, const void *mine, uint6
     return st;
 }
 
-// A mapping that lives until the last rank closes.
+// A mapping that lives until all ranks have given it up, or have closed.
 static zx_status map_mine(struct zx_local_link *l, uint64_t bytes, void **at, zx_err *err)
 {
     struct mapping *m = malloc(sizeof *m);
@@ -112,7 +113,7 @@ static zx_status map_mine(struct zx_local_link *l, uint64_t bytes, void **at, zx
         return st;
     }
     pthread_mutex_lock(&l->lock);
-    *m = (struct mapping){l->maps, *at, bytes};
+    *m = (struct mapping){l->maps, *at, bytes, l->size};
     l->maps = m;
     pthread_mutex_unlock(&l->lock);
     return ZX_OK;
@@ -132,6 +133,25 @@ static zx_status local_map(zx_world *w, uint64_t bytes, unsigned char **base, zx
     }
     zx_parts_free(&all);
     return st;
+}
+
+static void local_unmap(zx_world *w, uint64_t bytes ZX_UNUSED, unsigned char **base)
+{
+    struct zx_local_link *l = w->local;
+    pthread_mutex_lock(&l->lock);
+    for (struct mapping **at = &l->maps; *at != NULL;) {
+        struct mapping *m = *at;
+        bool mine = false;
+        for (uint32_t r = 0; r < w->size; r++) mine = mine || base[r] == m->at;
+        if (!mine || --m->users > 0) {
+            at = &m->next;
+            continue;
+        }
+        *at = m->next;
+        munmap(m->at, (size_t)m->bytes);
+        free(m);
+    }
+    pthread_mutex_unlock(&l->lock);
 }
 
 static void local_free(struct zx_local_link *l)
@@ -158,7 +178,8 @@ static void local_close(zx_world *w)
     if (n_open == 0) local_free(l);
 }
 
-static const zx_link local_link = {.share = local_share, .map = local_map, .close = local_close};
+static const zx_link local_link = {
+    .share = local_share, .map = local_map, .unmap = local_unmap, .close = local_close};
 
 zx_status zx_world_local(uint32_t size, zx_world **worlds, zx_err *err)
 {

@@ -337,6 +337,12 @@ static zx_status socket_map(zx_world *w, uint64_t bytes, unsigned char **base, z
     return st;
 }
 
+static void socket_unmap(zx_world *w, uint64_t bytes ZX_UNUSED, unsigned char **base)
+{
+    for (uint32_t r = 0; r < w->size; r++)
+        if (base[r] != NULL) zx_world_drop(w, base[r]);
+}
+
 // ---- meeting ------------------------------------------------------------------------------------
 
 static void socket_close(zx_world *w)
@@ -358,7 +364,7 @@ static void socket_close(zx_world *w)
 }
 
 static const zx_link socket_link = {
-    .share = socket_share, .map = socket_map, .close = socket_close};
+    .share = socket_share, .map = socket_map, .unmap = socket_unmap, .close = socket_close};
 
 static zx_status address(const char *name, struct sockaddr_un *a, socklen_t *n, zx_err *err)
 {

@@ -10,6 +10,7 @@
 
 #include "graph/autodiff.h"
 #include "runtime/session.h"
+#include "tests/runtime/flat.h"
 #include "tests/runtime/ranks.h"
 
 #define MOST_STEPS 8
@@ -109,8 +110,9 @@ typedef struct run_options {
     small_options graph;
     uint32_t ranks, stage, micros, steps, threads;
     const zx_optim *optim;
-    double clip, lr, wire_delay_seconds;
+    double clip, lr, bandwidth, latency;
     bool least, no_overlap, poison, dump;
+    flat_kind flat;      // collectives go through flat slots
     bool untrained;      // no step at all
     bool planted;        // a slot of the plan reaches past its end
     uint64_t first;      // micro-batch that the first step begins with
@@ -255,6 +257,7 @@ static inline int small_rank(zx_world *w, void *arg)
     const zx_status planned = small_plan(&train, o, &mem, &plan, err);
     if (planned != ZX_OK) fprintf(stderr, "plan: %s\n", err->cause[0]);
     EXPECT(planned == ZX_OK);
+    if (o->flat != FLAT_NOT) flatten(&plan, o->flat, &mem);
     mine->arena_bytes = plan.arena_bytes;
     mine->held_bytes = plan.held_bytes;
     const zx_session_options so = {.world = w,
@@ -263,7 +266,8 @@ static inline int small_rank(zx_world *w, void *arg)
                                    .optim = *o->optim,
                                    .clip = o->clip,
                                    .feed = {o->feed, o},
-                                   .wire_delay_seconds = o->wire_delay_seconds,
+                                   .bandwidth = o->bandwidth,
+                                   .latency_seconds = o->latency,
                                    .poison = o->poison,
                                    .dump_grads = o->dump};
     if (o->planted) plant(&plan, &mem);

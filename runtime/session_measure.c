@@ -1,0 +1,229 @@
+// session_measure.c - how long things take on this machine with all ranks at work, for the
+// simulator: steps of a session in silence, and copies and sums between the ranks' reservations.
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/exec.h"
+
+#define BLOCK_BYTES ((uint64_t)64 << 20) // that a copy or a sum moves at once, where there is room
+#define LOOP_SECONDS 0.05
+
+typedef struct measuring {
+    zx_session *s;
+    zx_arena mem;
+    uint32_t steps;
+    double *took;    // [step][instruction]
+    double *norm;    // [step]
+    double *scratch; // room for as many samples as there may be of one thing
+    uint32_t *first; // by node: its executions are [first[n], first[n + 1]) of `insn`
+    uint32_t *insn;
+} measuring;
+
+// A rank's figures as one block of doubles, which the ranks exchange.
+typedef struct figures {
+    double *all, *node, *update, *norm, *feed, *copy, *sum;
+    size_t n;
+} figures;
+
+static figures figures_in(double *at, uint32_t n_nodes, uint32_t n_units)
+{
+    figures f = {.all = at, .node = at, .n = (size_t)n_nodes + n_units + 4};
+    f.update = at + n_nodes;
+    f.norm = f.update + n_units;
+    f.feed = f.norm + 1;
+    f.copy = f.norm + 2;
+    f.sum = f.norm + 3;
+    return f;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *x, size_t n)
+{
+    if (n == 0) return 0;
+    qsort(x, n, sizeof *x, by_value);
+    return n % 2 == 1 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+// ---- steps --------------------------------------------------------------------------------------
+
+static zx_status run_steps(measuring *m, zx_err *err)
+{
+    zx_session *s = m->s;
+    const uint32_t n = s->plan->n_insns;
+    const uint64_t each = (uint64_t)s->plan->micro_batches * s->ranks;
+    zx_step_report r;
+    // Once as in training: pages are touched, and what is gathered holds numbers.
+    ZX_TRY(zx_session_step(s, 0, 0, 0, &r, err));
+    s->silent = true;
+    for (uint32_t k = 0; k < m->steps; k++) {
+        ZX_TRY(zx_session_step(s, k + 1, (k + 1) * each, 0, &r, err));
+        memcpy(m->took + (size_t)k * n, s->seconds, n * sizeof *m->took);
+        m->norm[k] = s->sum_seconds;
+    }
+    return ZX_OK;
+}
+
+// ---- what they say ------------------------------------------------------------------------------
+
+static void sort_by_node(measuring *m)
+{
+    const zx_plan *p = m->s->plan;
+    const uint32_t n_nodes = m->s->graph->n_nodes;
+    m->first = ZX_NEW(&m->mem, uint32_t, n_nodes + 2);
+    m->insn = ZX_NEW(&m->mem, uint32_t, p->n_insns + 1);
+    for (uint32_t i = 0; i < p->n_insns; i++)
+        if (p->insns[i].id == ZX_I_EXEC) m->first[p->steps[p->insns[i].a].node + 2]++;
+    for (uint32_t k = 2; k <= n_nodes + 1; k++) m->first[k] += m->first[k - 1];
+    for (uint32_t i = 0; i < p->n_insns; i++)
+        if (p->insns[i].id == ZX_I_EXEC) m->insn[m->first[p->steps[p->insns[i].a].node + 1]++] = i;
+}
+
+static size_t add_samples(const measuring *m, uint32_t insn, size_t n)
+{
+    for (uint32_t k = 0; k < m->steps; k++)
+        m->scratch[n++] = m->took[(size_t)k * m->s->plan->n_insns + insn];
+    return n;
+}
+
+static void sum_up(measuring *m, figures *f)
+{
+    const zx_plan *p = m->s->plan;
+    m->scratch = ZX_NEW(&m->mem, double, (size_t)m->steps *(p->n_insns + 1));
+    sort_by_node(m);
+    for (uint32_t k = 0; k < m->s->graph->n_nodes; k++) {
+        size_t n = 0;
+        for (uint32_t i = m->first[k]; i < m->first[k + 1]; i++) n = add_samples(m, m->insn[i], n);
+        f->node[k] = median(m->scratch, n);
+    }
+    for (uint32_t i = 0; i < p->n_insns; i++)
+        if (p->insns[i].id == ZX_I_UPDATE)
+            f->update[p->insns[i].a] = median(m->scratch, add_samples(m, i, 0));
+    *f->norm = median(m->norm, m->steps);
+    size_t n = 0;
+    for (uint32_t i = 0; i < p->n_insns; i++)
+        if (p->insns[i].id == ZX_I_FEED) n = add_samples(m, i, n);
+    *f->feed = median(m->scratch, n);
+}
+
+// ---- moving bytes -------------------------------------------------------------------------------
+
+// Reads the first half of reservations and writes the second half of this rank's own, a block at a
+// time, as gathers and reduces do. What a session held there is gone.
+static double copy_rate(const zx_session *s, uint64_t half, uint64_t block)
+{
+    const double from = zx_seconds();
+    double took = 0, bytes = 0;
+    uint64_t at = 0;
+    for (uint32_t k = 1; took<LOOP_SECONDS; k++, at = at + 2 * block> half ? 0 : at + block) {
+        const uint32_t r = (s->rank + k) % s->ranks;
+        memcpy(s->mine + half + at, s->base[r] + at, (size_t)block);
+        bytes += (double)block;
+        took = zx_seconds() - from;
+    }
+    return bytes / took;
+}
+
+static double sum_rate(const zx_session *s, uint64_t half, uint64_t block, zx_arena *mem)
+{
+    const float **operand = ZX_NEW(mem, const float *, s->ranks);
+    const double from = zx_seconds();
+    double took = 0, bytes = 0;
+    for (uint64_t at = 0; took<LOOP_SECONDS; at = at + 2 * block> half ? 0 : at + block) {
+        for (uint32_t r = 0; r < s->ranks; r++)
+            operand[r] = (const float *)(const void *)(s->base[r] + at);
+        zx_cpu_sum_ranks((float *)(void *)(s->mine + half + at), operand, s->ranks,
+                         (int64_t)(block / sizeof(float)), false, 1);
+        bytes += (double)block * s->ranks;
+        took = zx_seconds() - from;
+    }
+    return bytes / took;
+}
+
+static zx_status measure_rates(measuring *m, figures *f, zx_err *err)
+{
+    zx_session *s = m->s;
+    const uint64_t half = s->plan->arena_bytes / 2 / ZX_ALIGN * ZX_ALIGN;
+    const uint64_t block = half < BLOCK_BYTES ? half : BLOCK_BYTES;
+    if (block == 0) return ZX_OK; // nothing is held, nothing is ever moved
+    memset(s->mine + half, 0, (size_t)half);
+    if (!s->transport->barrier(s->comm)) return zx_world_why(s->o.world, err);
+    *f->copy = copy_rate(s, half, block);
+    if (!s->transport->barrier(s->comm)) return zx_world_why(s->o.world, err);
+    *f->sum = sum_rate(s, half, block, &m->mem);
+    return ZX_OK;
+}
+
+// ---- all ranks ----------------------------------------------------------------------------------
+
+static double total_of(const figures *f, const zx_plan *p, const zx_graph *g)
+{
+    double t = *f->norm;
+    for (uint32_t k = 0; k < g->n_nodes; k++) t += f->node[k] * p->micro_batches;
+    for (uint32_t u = 0; u < p->n_units; u++) t += f->update[u];
+    return t;
+}
+
+// The others wait for the slowest rank; its figures are of one piece. The least rates.
+static zx_status choose(measuring *m, const figures *mine, zx_arena *mem, zx_times *out,
+                        zx_err *err)
+{
+    const zx_session *s = m->s;
+    const uint32_t n_nodes = s->graph->n_nodes, n_units = s->plan->n_units;
+    double *all = ZX_NEW(&m->mem, double, mine->n * s->ranks);
+    ZX_TRY(zx_world_exchange(s->o.world, mine->all, mine->n * sizeof *all, all, err));
+    figures slowest = figures_in(all, n_nodes, n_units);
+    double copy = *slowest.copy, sum = *slowest.sum, most = total_of(&slowest, s->plan, s->graph);
+    for (uint32_t r = 1; r < s->ranks; r++) {
+        const figures f = figures_in(all + r * mine->n, n_nodes, n_units);
+        const double total = total_of(&f, s->plan, s->graph);
+        if (*f.copy < copy) copy = *f.copy;
+        if (*f.sum < sum) sum = *f.sum;
+        if (total <= most) continue;
+        most = total;
+        slowest = f;
+    }
+    *out = (zx_times){.node = zx_arena_copy(mem, slowest.node, n_nodes * sizeof(double)),
+                      .update = zx_arena_copy(mem, slowest.update, n_units * sizeof(double)),
+                      .norm = *slowest.norm,
+                      .feed = *slowest.feed,
+                      .copy = copy,
+                      .sum = sum};
+    return ZX_OK;
+}
+
+static zx_status measure(measuring *m, zx_arena *mem, zx_times *out, zx_err *err)
+{
+    const zx_session *s = m->s;
+    const uint32_t n_nodes = s->graph->n_nodes, n_units = s->plan->n_units;
+    m->took = ZX_NEW(&m->mem, double, (size_t)m->steps *(s->plan->n_insns + 1));
+    m->norm = ZX_NEW(&m->mem, double, m->steps);
+    figures f =
+        figures_in(ZX_NEW(&m->mem, double, (size_t)n_nodes + n_units + 4), n_nodes, n_units);
+    ZX_TRY(run_steps(m, err));
+    sum_up(m, &f);
+    ZX_TRY(measure_rates(m, &f, err));
+    return choose(m, &f, mem, out, err);
+}
+
+zx_status zx_session_measure(const zx_graph *train, const zx_plan *plan,
+                             const zx_session_options *o, uint32_t steps, zx_arena *mem,
+                             zx_times *out, zx_err *err)
+{
+    zx_session_options mine = *o;
+    measuring m = {.steps = steps > 0 ? steps : 1};
+    mine.bandwidth = mine.latency_seconds = 0;
+    mine.silent = mine.poison = mine.dump_grads = false;
+    mine.profile = true;
+    *out = (zx_times){0};
+    zx_status st = zx_session_open(train, plan, &mine, &m.s, err);
+    if (st == ZX_OK) st = measure(&m, mem, out, err);
+    zx_session_close(m.s);
+    zx_arena_free(&m.mem);
+    return st;
+}
