@@ -1,7 +1,8 @@
 // machine.h - how fast machines are: a row of machines.def, this host as calibrated, or a file.
 //
 // A machine is as one rank sees it. Times of collectives are tables over the full size (all ranks'
-// bytes), in seconds, linear between points in the logarithm of the size.
+// bytes), in seconds; between two points it is the logarithms of size and time that are linear, so
+// that latency alone and rate alone are met exactly.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef ZX_SCHED_MACHINE_H
 #define ZX_SCHED_MACHINE_H
@@ -35,25 +36,31 @@ typedef struct zx_machine {
                              // 0: bytes are moved by engines of their own
     uint32_t threads;        // compute threads of a rank, where cores > 0
     zx_curve gather, reduce; // seconds by full size: all-gather, reduce-scatter
-    // An emulated link in place of the tables, where wire > 0: a collective of full size S takes
+    // A link in place of the tables, where wire > 0: a collective of full size S takes
     // latency + (ranks - 1) / ranks * S / wire of the rank's one wire (an all-reduce twice the
     // second term), and moving and adding the bytes takes core time beside.
     double wire, latency;
 } zx_machine;
+#define ZX_MACHINE_NO_WIRE 1e12 // ranks in one memory: only cores' work takes time
 
-// A row by its name, for a number of ranks: "h100x32" and ("h100", 32) are the same. E_USAGE with
-// the nearest name.
+// A row by its name, for a number of ranks: "h100x32" and ("h100", 32) are the same; ranks 0 stands
+// for what the name says, or one node. E_USAGE with the nearest name.
 zx_status zx_machine_find(const char *name, uint32_t ranks, zx_machine *out, zx_err *err);
 // This host from constants, for where nothing was calibrated (tests, builds).
 zx_machine zx_machine_host(uint32_t ranks, uint32_t threads);
-// As text and back: JSON, every field by its name.
+// As text and back: JSON, every field by its name. E_FORMAT names the key that is wrong.
 void zx_machine_put(const zx_machine *m, zx_text *out);
 zx_status zx_machine_read(const char *path, zx_machine *out, zx_err *err);
 void zx_machine_list(zx_text *out); // the rows, a line each
 // The same machine behind an emulated link.
 void zx_machine_link(zx_machine *m, double bytes_per_second, double latency_seconds);
 
-// Seconds of a collective over units with this many bytes in all, alone on the wire.
+typedef enum zx_collective { ZX_ALL_GATHER, ZX_REDUCE_SCATTER, ZX_ALL_REDUCE } zx_collective;
+// Of a collective over this many bytes in all: what the wire takes, and what cores take beside it
+// at `copy` and `sum` bytes a second (where cores is 0: what its reduce takes on top, for adding).
+double zx_wire_seconds(const zx_machine *m, zx_collective what, uint32_t ranks, uint64_t bytes);
+double zx_core_seconds(const zx_machine *m, zx_collective what, uint32_t ranks, uint64_t bytes);
+// Seconds of a collective over units with this many bytes in all, alone on wire and cores.
 double zx_gather_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes);
 double zx_reduce_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes);
 double zx_allreduce_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes);

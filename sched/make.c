@@ -123,7 +123,10 @@ static void stretch_smallest(search *s)
 static uint64_t good_launch(const zx_plan_options *o)
 {
     const zx_machine *m = &o->machine;
-    if (m->wire > 0) return (uint64_t)(4 * m->latency * m->wire);
+    if (m->wire > 0) {
+        const double rate = m->cores > 0 && m->copy < m->wire ? m->copy : m->wire;
+        return (uint64_t)(4 * m->latency * rate);
+    }
     const uint32_t last = m->gather.n == 0 ? 0 : m->gather.n - 1;
     const double rate = m->gather.n == 0 ? 0 : m->gather.bytes[last] / m->gather.seconds[last];
     return (uint64_t)(4 * m->gather.seconds[0] * rate);

@@ -11,6 +11,18 @@ const uint32_t *zx_trace_roots(const zx_graph *g, zx_arena *mem)
     return zx_graph_roots(g, mem);
 }
 
+// A product's operands are its first two inputs.
+static bool has_16_bit_operands(const zx_op_args *a)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < a->n_in && i < 2; i++) {
+        if (a->in[i] == NULL || !zx_dtype_is_float(a->in[i]->dtype)) continue;
+        if (zx_dtype_bytes(a->in[i]->dtype) != 2) return false;
+        n++;
+    }
+    return n > 0;
+}
+
 double zx_trace_seconds(const zx_graph *g, const zx_node *n, const zx_machine *m, zx_cost *cost)
 {
     const zx_type *in[64];
@@ -27,7 +39,8 @@ double zx_trace_seconds(const zx_graph *g, const zx_node *n, const zx_machine *m
     }
     const zx_op_args args = {n->op, &n->attrs, n_in, n_out, in, out};
     *cost = zx_ops[n->op].cost(&args);
-    const double products = cost->flops / m->flops, moves = cost->bytes / m->memory;
+    const double products = cost->flops / (has_16_bit_operands(&args) ? m->flops_16 : m->flops);
+    const double moves = cost->bytes / m->memory;
     return (products > moves ? products : moves) + m->op_seconds;
 }
 
