@@ -78,10 +78,12 @@ static uint64_t whole_bytes(const zx_schedule *s, uint32_t unit)
 static void add_flats(spanner *k)
 {
     zx_schedule *s = k->s;
-    const int64_t end = (int64_t)s->trace->n_steps * s->trace->micro_batches;
+    const int64_t n = s->trace->n_steps, end = n * s->trace->micro_batches;
     for (uint32_t i = 0; i < s->n_transfers; i++) {
         zx_transfer *x = &s->transfers[i];
         if (!x->flat) continue;
+        if (!x->reduce && (x->unpack < x->gate || x->unpack > x->over))
+            x->unpack = x->unpack >= 0 && x->unpack < x->gate ? x->gate : x->over;
         uint64_t bytes = 0, key = x->reduce;
         for (uint32_t m = 0; m < x->n; m++) {
             const uint32_t unit =
@@ -89,8 +91,13 @@ static void add_flats(spanner *k)
             bytes += whole_bytes(s, unit);
             key = hash(key, unit);
         }
-        const int64_t from = x->gate < end ? x->gate : end - 1;
-        const int64_t to = x->over - 1 > from ? x->over - 1 : from;
+        int64_t from = x->gate < end ? x->gate : end - 1;
+        // At the end of a micro-batch gradients last until the position before: what they are
+        // packed into begins there, not to share their bytes.
+        const int64_t last = x->reduce ? n * (s->gradients[x->first].micro + (int64_t)1) - 1 : end;
+        if (from > last) from = last;
+        int64_t to = x->over - 1 > from ? x->over - 1 : from;
+        if (!x->reduce && x->unpack > to) to = x->unpack; // its copies out begin there
         x->span = repeat(k, ZX_SPAN_FLAT, key, i, from, to, bytes);
     }
 }
@@ -102,8 +109,6 @@ static void add_holds(spanner *k)
     for (uint32_t i = 0; i < s->n_holds; i++) {
         zx_hold *h = &s->holds[i];
         zx_transfer *x = &s->transfers[h->launch];
-        if (x->flat && (x->unpack < x->gate || x->unpack > x->over))
-            x->unpack = x->unpack >= 0 && x->unpack < x->gate ? x->gate : x->over;
         const int64_t from = x->flat ? x->unpack : h->gate;
         h->span =
             repeat(k, ZX_SPAN_STAY, h->unit, h->unit, from, h->gone - 1, whole_bytes(s, h->unit));
