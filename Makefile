@@ -1,7 +1,7 @@
 # Makefile - the front door: each target installs what it needs where it may, builds and runs. The
 # build itself is CMake's: `cmake -B build && cmake --build build && ctest --test-dir build` works too.
 # SPDX-License-Identifier: Apache-2.0
-.PHONY: help build test demo check check-quick fuzz bench install clean
+.PHONY: help build test demo check check-quick check-long fuzz bench install clean
 SECONDS_EACH ?= 60
 PREFIX ?= /usr/local
 
@@ -30,6 +30,11 @@ check: ## tests under sanitizers and by clang, format, licences, include directi
 check-quick: ## the part of it to run beside an edit
 	@.ci/install build test check
 	@.ci/check quick
+
+check-long: ## 100,000 spoilt plans in place of the 500 of `make test`
+	@.ci/install build test
+	@.ci/build build sched.mutations
+	@ZX_MUTATIONS=100000 build/sched.mutations
 
 fuzz: ## libFuzzer on every reader of files, SECONDS_EACH=60
 	@.ci/install build check

@@ -106,7 +106,7 @@ static void start_edit(edit *e, int which, zx_arena *mem, zx_graph *g)
     zx_plan p;
     assert_zx_ok(zx_plan_make(g, &o, mem, &p, &err), &err);
     edit_start(e, g, &p, mem);
-    const flat_options one = {.bucket = true, .one_queue = true}, two = {0};
+    const edit_flat one = {.bucket = true, .one_queue = true}, two = {0};
     if (which == FLAT || which == FLAT_SPREAD) edit_flatten(e, which == FLAT ? &one : &two);
 }
 

@@ -64,10 +64,10 @@ static inline void edit_move(edit *e, uint32_t from, uint32_t to)
 
 // ---- flat slots ---------------------------------------------------------------------------------
 
-typedef struct flat_options {
+typedef struct edit_flat {
     bool bucket;    // gradients go through a bucket
     bool one_queue; // all collectives on the stream of the gathers
-} flat_options;
+} edit_flat;
 
 // A slot of its own at the end of the reservation.
 static inline uint32_t edit_slot(edit *e, zx_slot_kind kind, uint32_t what, uint64_t bytes)
@@ -103,7 +103,7 @@ static inline void edit_order(edit *e, edit_out *o, zx_stream from, zx_stream to
     edit_put(e, o, ZX_I_WAIT, to, as, c, ZX_NONE, ZX_NONE);
 }
 
-static inline void flat_gather(edit *e, edit_out *o, const zx_insn *in)
+static inline void edit_flat_gather(edit *e, edit_out *o, const zx_insn *in)
 {
     edit_order(e, o, ZX_S_GATHER, ZX_S_COPY, in);
     const uint32_t packed = e->p.n_events++, gathered = e->p.n_events++;
@@ -114,7 +114,7 @@ static inline void flat_gather(edit *e, edit_out *o, const zx_insn *in)
     edit_put(e, o, ZX_I_UNPACK, ZX_S_COPY, in, in->a, ZX_NONE, in->c);
 }
 
-static inline void flat_reduce(edit *e, edit_out *o, const zx_insn *in, bool bucket)
+static inline void edit_flat_reduce(edit *e, edit_out *o, const zx_insn *in, bool bucket)
 {
     const zx_stream s = (zx_stream)in->stream;
     edit_order(e, o, s, ZX_S_BUCKET, in);
@@ -131,7 +131,7 @@ static inline bool edit_reduces(const zx_insn *in)
     return in->id == ZX_I_REDUCE || in->id == ZX_I_ALLREDUCE;
 }
 
-static inline void flat_slots(edit *e, const flat_options *f, const bool *reduces)
+static inline void edit_flat_slots(edit *e, const edit_flat *f, const bool *reduces)
 {
     uint64_t bucket = 0;
     for (uint32_t i = 0; i < e->p.n_launches; i++) {
@@ -161,20 +161,20 @@ static inline void flat_slots(edit *e, const flat_options *f, const bool *reduce
 }
 
 // Sends every collective through a flat slot of its own.
-static inline void edit_flatten(edit *e, const flat_options *f)
+static inline void edit_flatten(edit *e, const edit_flat *f)
 {
     bool *reduces = ZX_NEW(e->mem, bool, e->p.n_launches + 1);
     for (uint32_t i = 0; i < e->p.n_insns; i++)
         if (edit_reduces(&e->insns[i])) reduces[e->insns[i].a] = true;
-    flat_slots(e, f, reduces);
+    edit_flat_slots(e, f, reduces);
     edit_out o = {0};
     for (uint32_t i = 0; i < e->p.n_insns; i++) {
         zx_insn in = e->insns[i];
         if (f->one_queue && in.stream == ZX_S_REDUCE) in.stream = ZX_S_GATHER;
         if (in.id == ZX_I_GATHER)
-            flat_gather(e, &o, &in);
+            edit_flat_gather(e, &o, &in);
         else if (edit_reduces(&in))
-            flat_reduce(e, &o, &in, f->bucket);
+            edit_flat_reduce(e, &o, &in, f->bucket);
         else
             edit_put(e, &o, (zx_insn_id)in.id, (zx_stream)in.stream, &in, in.a, in.b, in.c);
     }
