@@ -96,8 +96,11 @@ static void add_flats(spanner *k)
         // packed into begins there, not to share their bytes.
         const int64_t last = x->reduce ? n * (s->gradients[x->first].micro + (int64_t)1) - 1 : end;
         if (from > last) from = last;
-        int64_t to = x->over - 1 > from ? x->over - 1 : from;
-        if (!x->reduce && x->unpack > to) to = x->unpack; // its copies out begin there
+        // A reduce is over before anything else happens where it is drained; what is gathered is
+        // unpacked while others may begin there.
+        int64_t to = x->reduce ? x->over - 1 : x->over;
+        if (to < from) to = from;
+        if (to > end - 1) to = end - 1;
         x->span = repeat(k, ZX_SPAN_FLAT, key, i, from, to, bytes);
     }
 }
