@@ -145,7 +145,7 @@ static void find_gradients(stream *s)
         for (uint32_t k = 0; k < x->n_out; k++) {
             if (x->out_ids[k] == ZX_NONE) continue;
             s->maker[x->out_ids[k]] = i;
-            s->needs[x->out_ids[k]] = needs;
+            s->needs[x->out_ids[k]] |= needs; // a parameter may be made by a node, too
         }
     }
     if (g->source_loss != ZX_NONE) s->last[g->source_loss] = g->n_sources + 1;
