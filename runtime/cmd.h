@@ -4,6 +4,7 @@
 #ifndef ZX_RUNTIME_CMD_H
 #define ZX_RUNTIME_CMD_H
 
+#include "graph/recompute.h"
 #include "proto/onnx_file.h"
 #include "runtime/config.h"
 #include "runtime/data.h"
@@ -41,8 +42,13 @@ typedef struct zx_job {
     zx_budget budget;
     zx_notes notes; // what the user should know; n_said of them were printed
     uint32_t n_said;
-    zx_graph forward, train;
-    uint64_t n_elements; // of all parameters
+    zx_precision precision;
+    uint32_t accumulate_bytes; // of an element of a gradient's accumulator; 0: as the parameter's
+    zx_recompute_kind recompute;
+    zx_machine machine;      // that is planned for
+    zx_graph forward, train; // train: as it is planned
+    zx_graph computed;       // the same in float32, as kernels of this version run it
+    uint64_t n_elements;     // of all parameters
 } zx_job;
 
 // Reads config and model file, finds the data, resolves the batch. ranks: of the run. Data may be
@@ -50,6 +56,8 @@ typedef struct zx_job {
 zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool optional, zx_err *err);
 // Imports; forward_only stops there (check), else also data is bound and the train graph made.
 zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err);
+// job->train and ->computed of job->forward.
+zx_status zx_job_train_graph(zx_job *job, zx_err *err);
 // Makes the plan (on rank 0 of a run). Prints nothing.
 zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err);
 // What in a config would give a model without a loss one, with its own names, as JSON.

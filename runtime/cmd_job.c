@@ -127,6 +127,16 @@ static int64_t fixed_batch(const zx_job *job, const zx_import_options *io)
     return most;
 }
 
+// What a user did wrong is to be seen at once.
+static zx_status resolve_config(zx_job *job, zx_err *err)
+{
+    const zx_command c = job->o->command;
+    const bool trains = c == ZX_CMD_TRAIN || c == ZX_CMD_CHECK;
+    zx_config_precision(&job->config, trains, &job->precision, &job->accumulate_bytes, err);
+    zx_config_optim(&job->config, &job->optim, &job->clip, err);
+    return err->code;
+}
+
 static zx_status read_config(zx_job *job, zx_err *err)
 {
     const zx_options *o = job->o;
@@ -136,10 +146,7 @@ static zx_status read_config(zx_job *job, zx_err *err)
                 "no --config: as if it were {\"zero_optimization\": {\"stage\": 3}}");
     const zx_status st = zx_config_read(path, zx_given(o, ZX_OPT_ALLOW_UNKNOWN), &job->mem,
                                         &job->config, &job->notes, err);
-    if (st != ZX_OK) { // a user wants to see all that is wrong with a file at once
-        if (job->config.root != NULL) zx_config_optim(&job->config, &job->optim, &job->clip, err);
-        return st;
-    }
+    if (st != ZX_OK) return job->config.root != NULL ? resolve_config(job, err) : st;
     const uint64_t stage = zx_given_number(o, ZX_OPT_STAGE, 0);
     if (stage > 3) return ZX_FAIL(err, ZX_E_USAGE, "--stage must be 0, 1, 2 or 3");
     if (zx_given(o, ZX_OPT_STAGE))
@@ -152,7 +159,7 @@ static zx_status read_config(zx_job *job, zx_err *err)
         zx_config_set_text(&job->config, "zerox.budget", zx_given_text(o, ZX_OPT_BUDGET),
                            ZX_FROM_COMMAND);
     job->seed = (uint64_t)zx_config_get(&job->config, "zerox.seed")->i;
-    ZX_TRY(zx_config_optim(&job->config, &job->optim, &job->clip, err));
+    ZX_TRY(resolve_config(job, err));
     const zx_config_value *budget = zx_config_get(&job->config, "zerox.budget");
     return zx_budget_parse(budget->has ? budget->text : NULL, zx_memory_usable(), job->ranks,
                            &job->budget, err);
@@ -186,12 +193,13 @@ static zx_status count_elements(zx_job *job, zx_err *err)
 
 static zx_status import_options(zx_job *job, bool forward_only, zx_import_options *io, zx_err *err)
 {
+    const uint32_t processes = job->o->command == ZX_CMD_TRAIN ? job->ranks : 1;
     *io = (zx_import_options){.eval = &zx_cpu_eval,
                               .micro_batch = job->batch.micro,
                               .keep_ties = zx_given(job->o, ZX_OPT_KEEP_TIES),
                               .forward_only = forward_only,
                               // every rank folds its own; half of what there is, shared, is plenty
-                              .fold_bytes = zx_memory_usable() / 2 / job->ranks,
+                              .fold_bytes = zx_memory_usable() / 2 / processes,
                               .seed = job->seed};
     ZX_TRY(bind_dims(job, io, err));
     io->n_shapes = zx_data_shapes(job->data, &io->shapes);
@@ -267,9 +275,19 @@ zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
     ZX_TRY(count_elements(job, err));
     const uint32_t per_step = job->ranks * (uint32_t)job->batch.accumulate;
     ZX_TRY(zx_data_bind(job->data, &job->forward, job->batch.micro, per_step, &job->notes, err));
-    zx_graph full;
+    return zx_job_train_graph(job, err);
+}
+
+zx_status zx_job_train_graph(zx_job *job, zx_err *err)
+{
+    const uint32_t per_step = job->ranks * (uint32_t)job->batch.accumulate;
+    zx_graph full, kept;
     ZX_TRY(zx_autodiff(&job->forward, 1.0 / per_step, &job->mem, &full, err));
-    zx_simplify(&full, &job->mem, &job->train);
+    zx_simplify(&full, &job->mem, &kept);
+    job->computed = kept;
+    if (job->recompute != ZX_RECOMPUTE_NONE)
+        ZX_TRY(zx_recompute_apply(&kept, job->recompute, NULL, &job->mem, &job->computed, err));
+    zx_precision_apply(&job->computed, job->precision, &job->mem, &job->train);
     return ZX_OK;
 }
 

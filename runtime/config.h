@@ -8,6 +8,7 @@
 #define ZX_RUNTIME_CONFIG_H
 
 #include "graph/import.h"
+#include "graph/precision.h"
 #include "proto/json.h"
 #include "runtime/session.h"
 
@@ -73,6 +74,10 @@ typedef struct zx_batch {
 zx_status zx_config_batch(zx_config *c, uint32_t ranks, int64_t graph_batch, zx_batch *out,
                           zx_err *err);
 zx_status zx_config_optim(zx_config *c, zx_optim *optim, double *clip, zx_err *err);
+// The precision of a plan, and the bytes of an element of its gradients' accumulators; 0: as the
+// parameters'. trains: of what is to be trained, which only float32 is in this version.
+zx_status zx_config_precision(const zx_config *c, bool trains, zx_precision *out,
+                              uint32_t *accumulate_bytes, zx_err *err);
 // Fills what the config says about import; the rest of `o` stays.
 zx_status zx_config_import(const zx_config *c, zx_import_options *o, zx_err *err);
 

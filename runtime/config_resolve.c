@@ -183,6 +183,51 @@ zx_status zx_config_optim(zx_config *c, zx_optim *optim, double *clip, zx_err *e
     return ZX_OK;
 }
 
+// ---- precision ----------------------------------------------------------------------------------
+
+zx_status zx_config_precision(const zx_config *c, bool trains, zx_precision *out,
+                              uint32_t *accumulate_bytes, zx_err *err)
+{
+    static const char *const words[] = {"fp32", "bf16", "fp16"}, *const keys[] = {"",
+                                                                                  "bf16.enabled",
+                                                                                  "fp16.enabled"};
+    const bool bf16 = zx_config_get(c, keys[ZX_PREC_BF16])->b,
+               fp16 = zx_config_get(c, keys[ZX_PREC_F16])->b;
+    const zx_config_value *param = zx_config_get(c, "data_types.param_dtype"),
+                          *wire = zx_config_get(c, "communication_data_type"),
+                          *sum = zx_config_get(c, "data_types.grad_accum_dtype");
+    *out = bf16 ? ZX_PREC_BF16 : fp16 ? ZX_PREC_F16 : ZX_PREC_F32;
+    *accumulate_bytes = !sum->has ? 0 : strcmp(sum->text, words[ZX_PREC_F32]) == 0 ? 4 : 2;
+    const char *mode = words[*out];
+    zx_err found = {0};
+    if (bf16 && fp16)
+        ZX_FAIL(&found, ZX_E_USAGE,
+                "bf16.enabled and fp16.enabled are both true; keep one of them");
+    else if (trains && *out != ZX_PREC_F32)
+        ZX_FAIL(&found, ZX_E_USAGE,
+                "%s = true is not supported: trained in float32 by this version (plan and compare "
+                "take it); set it to false or remove it",
+                keys[*out]);
+    if (param->has && strcmp(param->text, mode) != 0)
+        ZX_FAIL(&found, ZX_E_USAGE,
+                "data_types.param_dtype = \"%s\" is not supported: parameters are %s here, by "
+                "fp16.enabled and bf16.enabled; remove it",
+                param->text, mode);
+    if (wire->has && strcmp(wire->text, mode) != 0)
+        ZX_FAIL(&found, ZX_E_USAGE,
+                "communication_data_type = \"%s\" is not supported: gradients travel as they are "
+                "made, in %s here; remove it",
+                wire->text, mode);
+    if (sum->has && *accumulate_bytes == 2 && strcmp(sum->text, mode) != 0)
+        ZX_FAIL(&found, ZX_E_USAGE,
+                "data_types.grad_accum_dtype = \"%s\" is not supported: gradients are made in %s "
+                "here, and added up in it or in fp32",
+                sum->text, mode);
+    if (found.code == ZX_OK) return ZX_OK;
+    if (c->path != NULL) zx_err_in(&found, "%s", c->path);
+    return zx_err_merge(err, &found);
+}
+
 // ---- import -------------------------------------------------------------------------------------
 
 static zx_status read_dims(const zx_config *c, zx_import_options *o, zx_err *err)

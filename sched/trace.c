@@ -324,9 +324,11 @@ static zx_status check_graph(const zx_graph *g, zx_err *err)
                        g->values[g->loss].name);
     for (uint32_t u = 0; u < g->n_params; u++) {
         const zx_param *p = &g->params[u];
-        if (g->values[p->value].type.dtype != ZX_F32)
-            return ZX_FAIL(err, ZX_E_UNSUPPORTED, "parameter '%s' is %s; only float32 is trained",
-                           p->name, zx_dtypes[g->values[p->value].type.dtype].word);
+        const zx_dtype type = g->values[p->value].type.dtype;
+        if (type != ZX_F32 && type != ZX_BF16 && type != ZX_F16)
+            return ZX_FAIL(err, ZX_E_UNSUPPORTED,
+                           "parameter '%s' is %s; float32, bfloat16 and float16 are planned",
+                           p->name, zx_dtypes[type].word);
         if (p->grad == ZX_NONE) continue;
         ZX_ASSERT(zx_type_bytes(&g->values[p->grad].type) ==
                   zx_type_bytes(&g->values[p->value].type));

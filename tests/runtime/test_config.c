@@ -26,13 +26,10 @@ static const struct row {
     {"a dotted key is no path", "{\"fp16.enabled\": false}", "unknown key 'fp16.enabled'", NULL},
     {"a section that isn't one", "{\"fp16\": 3}", "fp16 must be an object, not 3", NULL},
     {"sections may be null", "{\"fp16\": null, \"scheduler\": null}", NULL, NULL},
-    {"fp16", "{\"fp16\": {\"enabled\": true}}", "fp16.enabled = true is not supported", NULL},
     {"fp16 that is off is only read",
      "{\"fp16\": {\"enabled\": false, \"loss_scale\": 128, \"fp16_master_weights_and_grads\": "
      "true}}",
      NULL, NULL},
-    {"bf16 by its alias", "{\"bfloat16\": {\"enabled\": true}}",
-     "bf16.enabled = true is not supported", NULL},
     {"enabled may say auto", "{\"bf16\": {\"enabled\": \"auto\"}}", NULL, NULL},
     {"both names of a key",
      "{\"zero_optimization\": {\"stage3_max_live_parameters\": 1, \"max_live_parameters\": 1}}",
@@ -95,9 +92,6 @@ static const struct row {
      "{\"zero_optimization\": {\"stage3_prefetch_bucket_size\": 1000}}", NULL, "superseded"},
     {"default values say nothing",
      "{\"zero_optimization\": {\"stage3_prefetch_bucket_size\": 5e7}}", NULL, NULL},
-    {"communication in half", "{\"communication_data_type\": \"fp16\"}", "communication_data_type",
-     NULL},
-    {"communication in float", "{\"communication_data_type\": \"float32\"}", NULL, NULL},
     {"wandb is only said", "{\"wandb\": {\"enabled\": true}}", NULL, "wandb.enabled"},
     {"tensorboard", "{\"tensorboard\": {\"enabled\": true}}", "tensorboard.enabled", NULL},
     {"adding locally", "{\"zerox\": {\"accumulate\": \"local\"}}", "zerox.accumulate = \"local\"",
@@ -147,7 +141,7 @@ static void all_is_said_at_once(void **state)
 {
     (void)state;
     static const char json[] =
-        "{\"a_a\": 1, \"fp16\": {\"enabled\": true}, \"train_batch_size\": \"x\","
+        "{\"a_a\": 1, \"sparse_gradients\": true, \"train_batch_size\": \"x\","
         " \"zero_optimization\": {\"stage\": 9}}";
     zx_arena mem = {0};
     zx_err err = {0};
@@ -412,6 +406,72 @@ static void test_optim(void **state)
     zx_arena_free(&mem);
 }
 
+// ---- precision ----------------------------------------------------------------------------------
+
+#define BF16 "\"bf16\": {\"enabled\": true}"
+#define FP16 "\"fp16\": {\"enabled\": true}"
+static const struct precision_row {
+    const char *name, *json;
+    bool trains;
+    zx_precision want;
+    uint32_t accumulate;
+    const char *cause; // NULL: it is taken
+} precisions[] = {
+    {"nothing is float32", "{}", true, ZX_PREC_F32, 0, NULL},
+    {"fp16", "{" FP16 "}", false, ZX_PREC_F16, 0, NULL},
+    {"bf16 by its alias", "{\"bfloat16\": {\"enabled\": true}}", false, ZX_PREC_BF16, 0, NULL},
+    {"bf16 isn't trained", "{" BF16 "}", true, 0, 0,
+     "bf16.enabled = true is not supported: trained in float32 by this version (plan and compare "
+     "take it)"},
+    {"nor is fp16", "{" FP16 "}", true, 0, 0, "fp16.enabled = true is not supported: trained in"},
+    {"both", "{" BF16 ", " FP16 "}", false, 0, 0, "both true"},
+    {"sums in float32", "{" BF16 ", \"data_types\": {\"grad_accum_dtype\": \"fp32\"}}", false,
+     ZX_PREC_BF16, 4, NULL},
+    {"sums in bf16", "{" BF16 ", \"data_types\": {\"grad_accum_dtype\": \"torch.bfloat16\"}}",
+     false, ZX_PREC_BF16, 2, NULL},
+    {"sums in the other half", "{" BF16 ", \"data_types\": {\"grad_accum_dtype\": \"half\"}}",
+     false, 0, 0, "grad_accum_dtype = \"fp16\" is not supported: gradients are made in bf16"},
+    {"sums of float32 in bf16", "{\"data_types\": {\"grad_accum_dtype\": \"bf16\"}}", false, 0, 0,
+     "gradients are made in fp32"},
+    {"float32 stated",
+     "{\"data_types\": {\"grad_accum_dtype\": \"fp32\", \"param_dtype\": "
+     "\"fp32\"}, \"communication_data_type\": \"float32\"}",
+     true, ZX_PREC_F32, 4, NULL},
+    {"parameters of another type", "{" FP16 ", \"data_types\": {\"param_dtype\": \"bf16\"}}", false,
+     0, 0, "param_dtype = \"bf16\" is not supported: parameters are fp16 here"},
+    {"communication in half", "{\"communication_data_type\": \"fp16\"}", false, 0, 0,
+     "communication_data_type = \"fp16\" is not supported"},
+    {"communication in what is made", "{" FP16 ", \"communication_data_type\": \"fp16\"}", false,
+     ZX_PREC_F16, 0, NULL},
+    {"communication in more", "{" FP16 ", \"communication_data_type\": \"fp32\"}", false, 0, 0,
+     "gradients travel as they are made, in fp16 here"},
+};
+
+static void test_precision(void **state)
+{
+    const struct precision_row *row = *state;
+    zx_arena mem = {0};
+    zx_err err = {0};
+    zx_notes notes = {0};
+    zx_config c;
+    zx_precision got = ZX_PREC_F32;
+    uint32_t accumulate = 99;
+    assert_zx_ok(zx_config_parse("z", row->json, strlen(row->json), false, &mem, &c, &notes, &err),
+                 &err);
+    assert_int_equal(notes.n, 0);
+    const zx_status st = zx_config_precision(&c, row->trains, &got, &accumulate, &err);
+    if (row->cause != NULL) {
+        assert_int_equal(st, ZX_E_USAGE);
+        if (!causes_have(&err, row->cause)) fail_msg("said: %s", err.cause[0]);
+    } else {
+        assert_zx_ok(st, &err);
+        assert_int_equal(got, row->want);
+        assert_int_equal(accumulate, row->accumulate);
+    }
+    zx_config_close(&c);
+    zx_arena_free(&mem);
+}
+
 // ---- resolved -----------------------------------------------------------------------------------
 
 // The resolved file is a config that gives the same values, and says where each came from.
@@ -493,7 +553,8 @@ int main(int argc, char **argv)
         zx_text_free(&keys);
         return 0;
     }
-    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(batches) + ZX_COUNT(optims) + 4];
+    struct CMUnitTest
+        tests[ZX_COUNT(rows) + ZX_COUNT(batches) + ZX_COUNT(optims) + ZX_COUNT(precisions) + 4];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
         tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
@@ -501,6 +562,8 @@ int main(int argc, char **argv)
         tests[n++] = zx_case(batches[i].name, test_batch, &batches[i]);
     for (size_t i = 0; i < ZX_COUNT(optims); i++)
         tests[n++] = zx_case(optims[i].name, test_optim, &optims[i]);
+    for (size_t i = 0; i < ZX_COUNT(precisions); i++)
+        tests[n++] = zx_case(precisions[i].name, test_precision, &precisions[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(all_is_said_at_once);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(resolved_is_a_config);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(no_file_means_stage_3);
