@@ -377,7 +377,7 @@ static void sort_acts(zx_schedule *s)
         zx_act *a = &s->acts[i];
         a->order += (uint32_t)class_of(s, a) * n;
     }
-    qsort(s->acts, n, sizeof *s->acts, in_order);
+    if (n > 0) qsort(s->acts, n, sizeof *s->acts, in_order);
 }
 
 zx_status zx_schedule_finish(zx_schedule *s, uint32_t *mended, zx_err *err)
