@@ -6,7 +6,8 @@
 //  3. Slots are aligned, have the size of what they are for, and lie in the reservation, which is
 //     within the budget; those that live across steps share bytes with nobody; parts lie in a
 //     bucket.
-//  4. Launches and steps refer to what there is; a step has the operands of its node. A launch's
+//  4. Launches and steps refer to what there is (check_bounds.c); a step has the operands of its
+//  node. A launch's
 //     members follow one another in its flat slot, which has room for a row a rank.
 //  5. Instructions have the operands that insns.def states, on a stream that may run them.
 //  6. Each event happens once, and what is waited for happens.
@@ -169,15 +170,6 @@ static zx_status check_numbers(const zx_check *c)
     const zx_plan *p = c->p;
     if (p->graph_hash != zx_graph_hash(c->g))
         return ZX_BROKEN(c, "the plan was made for another graph");
-    if (p->ranks == 0 || p->micro_batches == 0)
-        return ZX_BROKEN(c, "a plan for %u ranks and %u micro-batches", p->ranks, p->micro_batches);
-    if (p->stage > 3) return ZX_BROKEN(c, "a plan for ZeRO stage %u", p->stage);
-    if (p->optimizer_states > 2)
-        return ZX_BROKEN(c, "a plan for %u optimizer states", p->optimizer_states);
-    if (p->n_events > p->n_insns || p->micro_batches > p->n_steps)
-        return ZX_BROKEN(
-            c, "%u events and %u micro-batches are more than %u instructions and %u steps",
-            p->n_events, p->micro_batches, p->n_insns, p->n_steps);
     if (p->n_units != c->g->n_params)
         return ZX_BROKEN(c, "%u units for %u parameters", p->n_units, c->g->n_params);
     if (c->g->loss == ZX_NONE) return ZX_BROKEN(c, "the graph has no loss");
@@ -195,7 +187,7 @@ static zx_status check_unit_slot(const zx_check *c, uint32_t u, uint32_t slot, u
 {
     const zx_plan *p = c->p;
     if (!wanted && slot == ZX_NONE) return ZX_OK;
-    if (!wanted || slot >= p->n_slots || p->slots[slot].kind != kind || p->slots[slot].what != u)
+    if (!wanted || slot == ZX_NONE || p->slots[slot].kind != kind || p->slots[slot].what != u)
         return ZX_BROKEN(c, "parameter '%s' has %s slot for its %s", param_name(c, u),
                          wanted ? "no" : "a", what);
     const uint64_t elements = (uint64_t)p->units[u].shard * (whole ? p->ranks : 1);
@@ -290,12 +282,11 @@ static bool slot_wants(const zx_check *c, uint32_t i, uint64_t *bytes)
     *bytes = s->bytes;
     switch ((zx_slot_kind)s->kind) {
     case ZX_SLOT_PARAM:
-        return s->what < p->n_units && p->units[s->what].param_slot == i;
+        return p->units[s->what].param_slot == i;
     case ZX_SLOT_GRAD:
-        return s->what < p->n_units && p->units[s->what].grad_slot == i;
+        return p->units[s->what].grad_slot == i;
     case ZX_SLOT_STATE:
-        return s->what < p->n_units &&
-               (p->units[s->what].state_slot[0] == i || p->units[s->what].state_slot[1] == i);
+        return p->units[s->what].state_slot[0] == i || p->units[s->what].state_slot[1] == i;
     case ZX_SLOT_BUFFER:
     case ZX_SLOT_WORKING:
         if (s->what >= g->n_buffers) return false;
@@ -306,7 +297,6 @@ static bool slot_wants(const zx_check *c, uint32_t i, uint64_t *bytes)
         *bytes = zx_type_bytes(&g->values[g->inputs[s->what]].type);
         return true;
     case ZX_SLOT_UNIT:
-        if (s->what >= p->n_units) return false;
         *bytes = zx_unit_room(p, &p->units[s->what], 1) * p->units[s->what].param_bytes;
         return true;
     case ZX_SLOT_CONST:
@@ -316,15 +306,15 @@ static bool slot_wants(const zx_check *c, uint32_t i, uint64_t *bytes)
         *bytes = zx_type_bytes(&g->values[s->what].type);
         return true;
     case ZX_SLOT_WORK:
-        return s->what < p->n_steps;
+        return true;
     case ZX_SLOT_MASTER:
-        return s->what < p->n_units && p->units[s->what].master_slot == i;
+        return p->units[s->what].master_slot == i;
     case ZX_SLOT_FLAT:
-        if (s->what >= p->n_launches || p->launches[s->what].flat != i) return false;
+        if (p->launches[s->what].flat != i) return false;
         *bytes = flat_bytes(c, s->what);
         return true;
     case ZX_SLOT_PART:
-        if (s->what >= p->n_units || !zx_param_trained(g, s->what)) return false;
+        if (!zx_param_trained(g, s->what)) return false;
         *bytes = zx_unit_room(p, &p->units[s->what], 1) * made_bytes(c, s->what);
         return true;
     case ZX_SLOT_BUCKET:
@@ -421,26 +411,15 @@ static zx_status check_slots(zx_check *c)
 // ---- 4: launches and steps
 // --------------------------------------------------------------------------------
 
-static bool in_range(uint32_t from, uint32_t n, uint32_t of)
-{
-    return from <= of && n <= of - from;
-}
-
 static zx_status check_members(const zx_check *c)
 {
     const zx_plan *p = c->p;
-    for (uint32_t i = 0; i < p->n_members; i++) {
-        const zx_member *m = &p->members[i];
-        if (m->unit >= p->n_units || m->slot >= p->n_slots)
-            return ZX_BROKEN(c, "member %u of the launches is of no unit or slot", i);
-        if (p->units[m->unit].numel == 0)
+    for (uint32_t i = 0; i < p->n_members; i++)
+        if (p->units[p->members[i].unit].numel == 0)
             return ZX_BROKEN(c, "parameter '%s' has no elements, but is in a launch",
-                             param_name(c, m->unit));
-    }
+                             param_name(c, p->members[i].unit));
     for (uint32_t i = 0; i < p->n_launches; i++) {
         const zx_launch *l = &p->launches[i];
-        if (l->n_members == 0 || !in_range(l->member, l->n_members, p->n_members))
-            return ZX_BROKEN(c, "launch %u has no members, or more than there are", i);
         uint64_t at = 0;
         for (uint32_t k = l->member; k < l->member + l->n_members; k++) {
             const zx_member *m = &p->members[k];
@@ -463,7 +442,7 @@ static zx_status check_flat(const zx_check *c, uint32_t i)
     const zx_launch *l = &p->launches[i];
     const uint32_t first = p->members[l->member].unit;
     if (l->flat != ZX_NONE) {
-        if (l->flat >= p->n_slots || p->slots[l->flat].kind != ZX_SLOT_FLAT)
+        if (p->slots[l->flat].kind != ZX_SLOT_FLAT)
             return ZX_BROKEN(c, "launch %u goes through no flat slot", i);
         if (p->slots[l->flat].bytes != flat_bytes(c, i))
             return ZX_BROKEN(c, "launch %u goes through %s, it needs %" PRIu64 " bytes", i,
@@ -478,8 +457,8 @@ static zx_status check_flat(const zx_check *c, uint32_t i)
             return ZX_BROKEN(c, "launch %u: elements of '%s' and '%s' differ in size", i,
                              param_name(c, first), param_name(c, m->unit));
         if (m->part == ZX_NONE) continue;
-        if (l->flat == ZX_NONE || !c->reduces[i] || m->part >= p->n_slots ||
-            p->slots[m->part].kind != ZX_SLOT_PART || p->slots[m->part].what != m->unit)
+        if (l->flat == ZX_NONE || !c->reduces[i] || p->slots[m->part].kind != ZX_SLOT_PART ||
+            p->slots[m->part].what != m->unit)
             return ZX_BROKEN(c, "launch %u: '%s' has a part of the bucket that isn't for it", i,
                              param_name(c, m->unit));
     }
@@ -492,15 +471,13 @@ static zx_status check_launches(const zx_check *c)
     return ZX_OK;
 }
 
-// Instructions aren't known to be sound when this is asked.
 static const bool *find_reduces(const zx_check *c)
 {
     const zx_plan *p = c->p;
     bool *reduces = ZX_NEW(c->mem, bool, p->n_launches);
     for (uint32_t i = 0; i < p->n_insns; i++) {
         const zx_insn *in = &p->insns[i];
-        if ((in->id == ZX_I_REDUCE || in->id == ZX_I_ALLREDUCE) && in->a < p->n_launches)
-            reduces[in->a] = true;
+        if (in->id == ZX_I_REDUCE || in->id == ZX_I_ALLREDUCE) reduces[in->a] = true;
     }
     return reduces;
 }
@@ -510,7 +487,7 @@ static zx_status check_steps(const zx_check *c)
     const zx_plan *p = c->p;
     for (uint32_t i = 0; i < p->n_steps; i++) {
         const zx_plan_step *t = &p->steps[i];
-        if (t->node >= c->g->n_nodes || t->micro >= p->micro_batches)
+        if (t->node >= c->g->n_nodes)
             return ZX_BROKEN(c, "step %u is of no node or micro-batch", i);
         const zx_node *n = &c->g->nodes[t->node];
         const char *name = zx_text_safe(c->mem, n->name);
@@ -519,16 +496,10 @@ static zx_status check_steps(const zx_check *c)
         if (t->n_in != n->n_in || t->n_out != n->n_out)
             return ZX_BROKEN(c, "step %u has %u inputs and %u outputs, node '%s' has %u and %u", i,
                              t->n_in, t->n_out, name, n->n_in, n->n_out);
-        if (!in_range(t->arg, t->n_in, p->n_args) ||
-            !in_range(t->arg + t->n_in, t->n_out, p->n_args) ||
-            (t->work != ZX_NONE && t->work >= p->n_slots))
-            return ZX_BROKEN(c, "step %u has operands that the plan hasn't", i);
         for (uint32_t k = 0; k < t->n_in + t->n_out; k++) {
             const uint32_t slot = p->args[t->arg + k];
             const bool is_in = k < t->n_in;
             const uint32_t v = is_in ? zx_node_in(c->g, n, k) : zx_node_out(c->g, n, k - t->n_in);
-            if (slot != ZX_NONE && slot >= p->n_slots)
-                return ZX_BROKEN(c, "step %u has operands that the plan hasn't", i);
             if ((slot != ZX_NONE && v == ZX_NONE) ||
                 (slot == ZX_NONE && v != ZX_NONE && (is_in || k == t->n_in)))
                 return ZX_BROKEN(c, "step %u: %s %u of node '%s' is %s", i,
@@ -565,19 +536,6 @@ static const uint8_t streams_of[ZX_INSN_COUNT] = {
 #undef ON
 #undef ANY
 
-static bool operand_is(const zx_check *c, uint32_t kind, uint32_t x)
-{
-    const zx_plan *p = c->p;
-    const uint32_t below[] = {
-        [ZX_OPERAND_SLOT] = p->n_slots,      [ZX_OPERAND_MICRO] = p->micro_batches,
-        [ZX_OPERAND_LAUNCH] = p->n_launches, [ZX_OPERAND_EVENT] = p->n_events,
-        [ZX_OPERAND_STEP] = p->n_steps,      [ZX_OPERAND_FLAG] = 2,
-        [ZX_OPERAND_UNIT] = p->n_units,      [ZX_OPERAND_BUFFER] = c->g->n_buffers,
-        [ZX_OPERAND_MEMBER] = p->n_members,  [ZX_OPERAND_NUMBER] = ZX_NONE,
-    };
-    return kind == ZX_OPERAND_NONE ? x == ZX_NONE : x < below[kind];
-}
-
 static zx_status check_insns(const zx_check *c)
 {
     const zx_plan *p = c->p;
@@ -585,22 +543,12 @@ static zx_status check_insns(const zx_check *c)
         ZX_NEW(c->mem, uint32_t, p->n_events); // the instruction that makes it happen, plus one
     for (uint32_t i = 0; i < p->n_insns; i++) {
         const zx_insn *in = &p->insns[i];
-        if (in->id >= ZX_INSN_COUNT)
-            return ZX_BROKEN(c, "instruction %u is none that there is (%u)", i, in->id);
-        const zx_insn_row *row = &zx_insn_rows[in->id];
-        const uint32_t x[3] = {in->a, in->b, in->c};
-        for (uint32_t k = 0; k < 3; k++)
-            if (!operand_is(c, row->kind[k], x[k]))
-                return ZX_BROKEN(c, "instruction %u (%s): operand %c is out of range (%u)", i,
-                                 row->word, "abc"[k], x[k]);
-        if (in->id == ZX_I_BUCKET && in->b >= p->launches[in->a].n_members)
-            return ZX_BROKEN(c, "instruction %u (%s): launch %u has no member %u", i, row->word,
-                             in->a, in->b);
-        if (in->stream >= ZX_STREAM_COUNT || (streams_of[in->id] >> in->stream & 1) == 0)
-            return ZX_BROKEN(c, "instruction %u (%s) is on the wrong stream", i, row->word);
-        if (in->by >= ZX_PASS_COUNT || (in->step != ZX_NONE && in->step >= p->n_steps))
-            return ZX_BROKEN(c, "instruction %u (%s) serves no pass or step that there is", i,
-                             row->word);
+        if ((streams_of[in->id] >> in->stream & 1) == 0)
+            return ZX_BROKEN(c, "instruction %u (%s) is on the wrong stream", i,
+                             zx_insn_rows[in->id].word);
+        if (in->id == ZX_I_COMMIT && in->a >= c->g->n_buffers)
+            return ZX_BROKEN(c, "instruction %u (%s): operand a is out of range (%u)", i,
+                             zx_insn_rows[in->id].word, in->a);
         if (in->c == ZX_NONE) continue;
         if (by[in->c] != 0)
             return ZX_BROKEN(c, "event %u happens twice: %s and %s", in->c,
@@ -620,6 +568,7 @@ static zx_status check_insns(const zx_check *c)
 static zx_status check_all(zx_check *c)
 {
     ZX_TRY(check_numbers(c));
+    ZX_TRY(zx_plan_bounds(c->p, c->err));
     const zx_graph *g = c->g;
     c->root = zx_trace_roots(g, c->mem);
     uint32_t *next_of = ZX_NEW(c->mem, uint32_t, g->n_values);

@@ -1,5 +1,6 @@
-// check.h - what the parts of the checker share: the plan's static rules (check.c), the memory that
-// remembers what its bytes hold (check_memory.c), and the run over the instructions (check_run.c).
+// check.h - what the parts of the checker share: indices (check_bounds.c), static rules (check.c),
+// the memory that remembers what its bytes hold (check_memory.c), and the run over the instructions
+// (check_run.c).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef ZX_SCHED_CHECK_H
 #define ZX_SCHED_CHECK_H
@@ -103,5 +104,9 @@ zx_status zx_shadow_write(zx_check *c, uint32_t insn, uint32_t slot, const zx_co
 zx_content zx_shadow_look(const zx_check *c, uint32_t slot);
 
 zx_status zx_check_run(zx_check *c);
+
+// Every index is of something that the plan has: then it can be looked at, also without its graph
+// (steps' nodes and the buffers that are committed are the graph's, and not looked at).
+zx_status zx_plan_bounds(const zx_plan *p, zx_err *err);
 
 #endif
