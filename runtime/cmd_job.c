@@ -1,6 +1,7 @@
 // cmd_job.c - from a command line to a train graph and its plan; see cmd.h.
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cmd.h"
+#include "runtime/cmd_machine.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -362,13 +363,17 @@ zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err)
     const zx_config_value *overlap = zx_config_get(c, "zero_optimization.overlap_comm"),
                           *live = zx_config_get(c, "zero_optimization.stage3_max_live_parameters"),
                           *bucket = zx_config_get(c, "zero_optimization.reduce_bucket_size");
+    zx_machine machine;
+    ZX_TRY(zx_cmd_machine_of(job->o, job->ranks, job->threads, mem, &job->notes, &machine, err));
+    const bool unasked = !zx_config_get(c, "zerox.budget")->has;
+    if (unasked && machine.device_bytes > 0) job->budget.bytes = machine.device_bytes / 10 * 8;
     zx_plan_options po = {
         .ranks = job->ranks,
         .stage = (uint32_t)zx_config_get(c, "zero_optimization.stage")->i,
         .micro_batches = (uint32_t)job->batch.accumulate,
         .optimizer_states = zx_optim_states(&job->optim),
         .work_bytes = work,
-        .machine = zx_machine_host(job->ranks, job->threads),
+        .machine = machine,
         .budget = job->budget.bytes,
         .least = job->budget.least,
         .roomy = job->budget.roomy,
@@ -384,13 +389,12 @@ zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err)
     zx_err found = {0};
     if (zx_plan_make(&job->train, &po, mem, plan, &found) == ZX_OK) return ZX_OK;
     // A plan for another machine isn't bound by what this one has.
-    const bool unasked = !zx_config_get(c, "zerox.budget")->has;
     if (found.code == ZX_E_BUDGET && unasked && job->o->command == ZX_CMD_PLAN) {
         char had[ZX_BYTES_TEXT];
         zx_note(&job->notes, mem,
-                "%u %s fit on this host (%s a rank): planned without a limit; --budget sets one",
+                "%u %s fit on %s (%s a rank): planned without a limit; --budget sets one",
                 job->ranks, job->ranks == 1 ? "rank doesn't" : "ranks don't",
-                zx_text_size(po.budget, had));
+                machine.host ? "this host" : machine.name, zx_text_size(po.budget, had));
         po.budget = job->budget.bytes = UINT64_MAX;
         return zx_plan_make(&job->train, &po, mem, plan, err);
     }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
+#include "runtime/cmd_machine.h"
 #include "runtime/cmd_plan.h"
 
 typedef enum plan_format { FORMAT_TEXT, FORMAT_STATES, FORMAT_JSON } plan_format;
@@ -62,7 +63,7 @@ int zx_cmd_plan(const zx_options *o, zx_err *err)
     zx_plan plan;
     zx_text out = {0};
     plan_format format = FORMAT_TEXT;
-    const uint64_t ranks = zx_given_number(o, ZX_OPT_RANKS, 1);
+    const uint64_t ranks = zx_cmd_ranks(o);
     zx_status st = zx_cmd_hooks_check(o, err);
     if (st == ZX_OK && zx_given(o, ZX_OPT_POLICY)) return zx_status_exit(zx_cmd_hooks(o, err));
     if (st == ZX_OK) st = read_format(o, &format, err);

@@ -264,6 +264,7 @@ static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
     ZX_TRY(check_same(t, err));
     if (first) say_model(t);
     ZX_TRY(share_plan(t, err));
+    if (first) zx_job_say_notes(&t->job);
     if (first) say_plan(t);
     ZX_TRY(zx_world_agree(w, make_files(t, err), err));
     return zx_world_agree(w, open_session(t, err), err);

@@ -201,6 +201,7 @@ static zx_status parse_rest(zx_options *o, zx_arena *mem, zx_err *err)
     }
     o->help = o->value[ZX_OPT_HELP].n > 0;
     if (o->help || o->operand != NULL || commands[o->command].operand[0] == '\0') return ZX_OK;
+    if (commands[o->command].operand[0] == '[') return ZX_OK; // it may be left out
     if (o->command == ZX_CMD_NEW && o->value[ZX_OPT_LIST_PRESETS].n > 0) return ZX_OK;
     return ZX_FAIL(err, ZX_E_USAGE, "%s needs a %s", commands[o->command].word,
                    commands[o->command].operand);

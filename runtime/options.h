@@ -11,7 +11,8 @@
     X(PLAN, "plan", "MODEL.onnx", "show the plan of a training step")                              \
     X(CHECK, "check", "MODEL.onnx", "say what zerox makes of a model")                             \
     X(OPS, "ops", "", "list the supported operators")                                              \
-    X(NEW, "new", "FAMILY", "write an untrained model: gpt2, llama or mlp")
+    X(NEW, "new", "FAMILY", "write an untrained model: gpt2, llama or mlp")                        \
+    X(MACHINE, "machine", "[NAME]", "show how fast this host, or a machine by name, is")
 
 typedef enum zx_command {
 #define X(id, word, operand, help) ZX_CMD_##id,

@@ -255,11 +255,11 @@ zx_status zx_machine_find(const char *name, uint32_t ranks, zx_machine *out, zx_
     char word[16];
     snprintf(word, sizeof word, "%.*s", (int)strcspn(row->names, " "), row->names);
     const bool counted = name[n] != '\0';
-    if (counted && ranks != 0 && count != ranks)
-        return ZX_FAIL(err, ZX_E_USAGE, "machine %s is one of %" PRIu64 " ranks, not %u", name,
-                       count, ranks);
     if (!counted) count = ranks != 0 ? ranks : row->gpus;
     ZX_TRY(check_ranks(row, word, count, err));
+    if (ranks != 0 && count != ranks)
+        return ZX_FAIL(err, ZX_E_USAGE, "machine %s is one of %" PRIu64 " ranks, not %u", name,
+                       count, ranks);
     const uint32_t all = (uint32_t)count;
     *out = (zx_machine){.ranks = all,
                         .device_bytes = (uint64_t)row->device_bytes,

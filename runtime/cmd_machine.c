@@ -1,0 +1,181 @@
+// cmd_machine.c - zerox machine, and which machine a command plans for.
+// SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/calibrate.h"
+#include "runtime/cmd.h"
+#include "runtime/cmd_machine.h"
+#include "runtime/progress.h"
+
+#define MOST_MACHINE_RANKS (1 << 20)
+
+static bool is_file(const char *name)
+{
+    const size_t n = strlen(name);
+    return strchr(name, '/') != NULL || (n > 5 && strcmp(name + n - 5, ".json") == 0) ||
+           access(name, F_OK) == 0;
+}
+
+static zx_status read_machine(const char *path, uint32_t ranks, zx_machine *out, zx_err *err)
+{
+    ZX_TRY(zx_machine_read(path, out, err));
+    if (ranks != 0 && out->ranks != 0 && out->ranks != ranks)
+        return ZX_FAIL(err, ZX_E_USAGE, "machine %s is one of %u ranks, not %u", out->name,
+                       out->ranks, ranks);
+    return ZX_OK;
+}
+
+// Of this host. What couldn't be measured isn't worth failing for: then constants will do.
+static zx_status this_host(uint32_t ranks, uint32_t threads, bool again, zx_arena *mem,
+                           zx_notes *notes, zx_machine *out, zx_err *err)
+{
+    zx_calibrated c;
+    if (getenv("ZX_NO_CALIBRATE") != NULL && !again) {
+        *out = zx_machine_host(ranks, threads);
+        return ZX_OK;
+    }
+    zx_err failed = {0};
+    if (zx_calibrate_host(ranks, threads, again, mem, &c, &failed) != ZX_OK) {
+        if (again) return zx_err_merge(err, &failed);
+        zx_note(notes, mem, "this host could not be measured (%s): planned with constants",
+                failed.cause[0]);
+        *out = zx_machine_host(ranks, threads);
+        return ZX_OK;
+    }
+    *out = c.machine;
+    if (c.fresh)
+        zx_note(notes, mem, "this host was measured in %.1f s for %u x %u threads, %s%s", c.seconds,
+                ranks, threads,
+                c.path != NULL ? "kept in " : "not kept: ", c.path != NULL ? c.path : c.why);
+    return ZX_OK;
+}
+
+zx_status zx_cmd_machine_of(const zx_options *o, uint32_t ranks, uint32_t threads, zx_arena *mem,
+                            zx_notes *notes, zx_machine *out, zx_err *err)
+{
+    const char *name = zx_given_text(o, ZX_OPT_MACHINE);
+    if (name == NULL || strcmp(name, "host") == 0)
+        return this_host(ranks, threads, false, mem, notes, out, err);
+    if (strcmp(name, "constants") == 0) {
+        *out = zx_machine_host(ranks, threads);
+        return ZX_OK;
+    }
+    return is_file(name) ? read_machine(name, ranks, out, err)
+                         : zx_machine_find(name, ranks, out, err);
+}
+
+uint64_t zx_cmd_ranks(const zx_options *o)
+{
+    const char *name = zx_given_text(o, ZX_OPT_MACHINE);
+    const bool host = name == NULL || strcmp(name, "host") == 0 || strcmp(name, "constants") == 0;
+    zx_machine m;
+    if (zx_given(o, ZX_OPT_RANKS) || host) return zx_given_number(o, ZX_OPT_RANKS, 1);
+    // A wrong name is told of later, by who needs the machine.
+    const zx_status st =
+        is_file(name) ? zx_machine_read(name, &m, NULL) : zx_machine_find(name, 0, &m, NULL);
+    return st == ZX_OK && m.ranks > 0 ? m.ranks : 1;
+}
+
+// ---- zerox machine ------------------------------------------------------------------------------
+
+static void put_rate(zx_text *out, const char *what, double rate, const char *unit)
+{
+    char text[ZX_BYTES_TEXT];
+    if (rate > 0) zx_text_put(out, "%-18s %s%s/s\n", what, zx_text_count(rate, text), unit);
+}
+
+static void put_time(zx_text *out, const char *what, double seconds)
+{
+    char text[ZX_BYTES_TEXT];
+    if (seconds > 0) zx_text_put(out, "%-18s %s\n", what, zx_progress_time(seconds, text));
+}
+
+static void put_collectives(const zx_machine *m, zx_text *out)
+{
+    if (m->ranks < 2) return;
+    zx_text_put(out, "\n%-10s  %12s  %14s\n", "full size", "all-gather", "reduce-scatter");
+    for (uint64_t bytes = 1 << 16; bytes <= UINT64_C(1) << 32; bytes *= 16) {
+        char size[ZX_BYTES_TEXT], gather[ZX_BYTES_TEXT], reduce[ZX_BYTES_TEXT];
+        zx_text_put(out, "%-10s  %12s  %14s\n", zx_text_size(bytes, size),
+                    zx_progress_time(zx_gather_seconds(m, m->ranks, bytes), gather),
+                    zx_progress_time(zx_reduce_seconds(m, m->ranks, bytes), reduce));
+    }
+}
+
+static void put_text(const zx_machine *m, zx_text *out)
+{
+    char size[ZX_BYTES_TEXT];
+    zx_arena mem = {0};
+    zx_text_put(out, "%s: %s\n", zx_text_safe(&mem, m->name),
+                m->host ? "this host, as each of its ranks finds it"
+                        : "each of its ranks; nothing on it is measured here");
+    zx_arena_free(&mem);
+    if (m->ranks > 0) zx_text_put(out, "%-18s %u\n", "ranks", m->ranks);
+    if (m->cores > 0) zx_text_put(out, "%-18s %u on %.3g cores\n", "threads", m->threads, m->cores);
+    if (m->device_bytes > 0)
+        zx_text_put(out, "%-18s %s\n", "memory", zx_text_size(m->device_bytes, size));
+    put_rate(out, "products", m->flops, "FLOP");
+    if (m->flops_16 != m->flops) put_rate(out, "in 16 bits", m->flops_16, "FLOP");
+    put_rate(out, "elementwise", m->memory, "B");
+    put_rate(out, "copies", m->copy, "B");
+    put_rate(out, "adding gradients", m->sum, "B");
+    put_rate(out, "updates", m->update, "B");
+    put_time(out, "least operation", m->op_seconds);
+    put_time(out, "host, a launch", m->host_seconds);
+    put_time(out, "host, a hook", m->hook_seconds);
+    if (m->wire > 0 && m->wire < ZX_MACHINE_NO_WIRE) put_rate(out, "link", m->wire, "B");
+    put_time(out, "latency", m->latency);
+    if (m->interference > 0)
+        zx_text_put(out, "%-18s %.3g times as long beside a collective\n", "compute",
+                    1 + m->interference);
+    put_collectives(m, out);
+}
+
+static zx_status choose(const zx_options *o, zx_arena *mem, zx_notes *notes, zx_machine *m,
+                        zx_err *err)
+{
+    zx_options as = *o; // the operand is a --machine
+    const bool again = zx_given(o, ZX_OPT_CALIBRATE);
+    if (o->operand != NULL && (again || zx_given(o, ZX_OPT_MACHINE)))
+        return ZX_FAIL(err, ZX_E_USAGE, "machine %s: %s goes with no name", o->operand,
+                       again ? "--calibrate" : "--machine");
+    if (o->operand != NULL) as.value[ZX_OPT_MACHINE] = (zx_option_value){1, 1, &as.operand, 0};
+    const uint64_t ranks = zx_cmd_ranks(&as);
+    const uint32_t cores = zx_memory_cores();
+    if (ranks > MOST_MACHINE_RANKS)
+        return ZX_FAIL(err, ZX_E_USAGE, "--ranks %" PRIu64 " is too many", ranks);
+    const uint64_t each = cores / (uint32_t)ranks > 0 ? cores / (uint32_t)ranks : 1;
+    const uint64_t threads = zx_given_number(o, ZX_OPT_THREADS, each);
+    if (threads > 1024)
+        return ZX_FAIL(err, ZX_E_USAGE, "--threads %" PRIu64 " is too many", threads);
+    if (again) return this_host((uint32_t)ranks, (uint32_t)threads, true, mem, notes, m, err);
+    return zx_cmd_machine_of(&as, (uint32_t)ranks, (uint32_t)threads, mem, notes, m, err);
+}
+
+int zx_cmd_machine(const zx_options *o, zx_err *err)
+{
+    zx_arena mem = {0};
+    zx_text out = {0};
+    zx_notes notes = {0};
+    zx_machine m;
+    zx_status st = ZX_OK;
+    const char *format = zx_given_text(o, ZX_OPT_FORMAT);
+    const bool json = format != NULL && strcmp(format, "json") == 0;
+    if (format != NULL && !json && strcmp(format, "text") != 0)
+        st = ZX_FAIL(err, ZX_E_USAGE, "--format of machine is text or json, not '%s'",
+                     zx_text_safe(&mem, format));
+    else if (zx_given(o, ZX_OPT_LIST_PRESETS))
+        zx_machine_list(&out);
+    else
+        st = choose(o, &mem, &notes, &m, err);
+    for (uint32_t i = 0; i < notes.n; i++)
+        zx_cmd_say("note: %s", zx_text_safe(&mem, notes.text[i]));
+    if (st == ZX_OK && out.n == 0) (json ? zx_machine_put : put_text)(&m, &out);
+    if (st == ZX_OK) zx_cmd_put(&out);
+    zx_text_free(&out);
+    zx_arena_free(&mem);
+    return zx_status_exit(st);
+}
