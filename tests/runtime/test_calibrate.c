@@ -24,7 +24,7 @@ static const struct row {
     {"a format it hasn't", {"machine", "--format", "states"}, 2, NULL, "text or json"},
     {"another number of ranks", {"machine", "h100x8", "--ranks", "4"}, 2, NULL, "not 4"},
     {"ranks beyond sense", {"machine", "--ranks", "99999999"}, 2, NULL, "is too many"},
-    {"a plan for it", {"plan", MLP, "--machine", "h100x8"}, 0, "budget 59.6 GiB", NULL},
+    {"a plan for it", {"plan", MLP, "--machine", "h100x8"}, 0, "predicted step", NULL},
     {"a plan for no machine", {"plan", MLP, "--machine", "h100x9"}, 2, NULL, "9 ranks don't fill"},
 };
 
