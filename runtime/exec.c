@@ -313,13 +313,16 @@ static bool run_one(zx_session *s, zx_lane *l, uint32_t at, const zx_insn *i)
     return true;
 }
 
+// Of a transfer, without what it waited for; of what takes no time itself, by the stream's clock.
 static bool run_recorded(zx_session *s, zx_lane *l, uint32_t at, const zx_insn *i)
 {
-    double from = zx_seconds();
+    const bool still = i->id == ZX_I_WAIT || i->id == ZX_I_MARK || i->id == ZX_I_FREE;
+    const bool by_clock = still && l->id != ZX_S_COMPUTE;
+    double from = by_clock ? l->clock : zx_seconds();
     l->sent.position = ZX_NONE;
     if (!run_one(s, l, at, i)) return false;
-    double until = zx_seconds();
-    if (l->sent.position == at) { // without what it waited for
+    double until = by_clock ? l->clock : zx_seconds();
+    if (l->sent.position == at) {
         from = l->sent.from;
         until = l->sent.until;
     }

@@ -36,25 +36,30 @@ zx_status zx_session_work_bytes(const zx_graph *train, uint32_t threads, uint64_
 
 // ---- opening ------------------------------------------------------------------------------------
 
-// What is executed is arithmetic on f32; other precisions are planned and simulated.
+static zx_status refuse(const zx_session *s, uint32_t param, const char *word, zx_err *err)
+{
+    zx_arena mem = {0};
+    const zx_status st =
+        ZX_FAIL(err, ZX_E_UNSUPPORTED,
+                "parameter '%s' is %s: zerox trains in float32; %s is planned and simulated only",
+                zx_text_safe(&mem, s->graph->params[param].name), word, word);
+    zx_arena_free(&mem);
+    return st;
+}
+
+// What is executed is arithmetic on f32.
 static zx_status check_precision(const zx_session *s, zx_err *err)
 {
-    for (uint32_t i = 0; i < s->plan->n_units; i++) {
+    const zx_graph *g = s->graph;
+    for (uint32_t i = 0; i < g->n_params; i++) {
+        const zx_dtype t = g->values[g->params[i].value].type.dtype;
+        const char *word = t == ZX_F16 ? "fp16" : t == ZX_BF16 ? "bf16" : zx_dtypes[t].word;
+        if (t != ZX_F32) return refuse(s, i, word, err);
+    }
+    for (uint32_t i = 0; i < s->plan->n_units && i < g->n_params; i++) {
         const zx_unit *u = &s->plan->units[i];
-        const zx_param *p = &s->graph->params[u->param];
-        const zx_dtype t = s->graph->values[p->value].type.dtype;
-        if (t == ZX_F32 && u->param_bytes == sizeof(float) && u->grad_bytes == sizeof(float))
-            continue;
-        zx_arena mem = {0};
-        const char *word = t == ZX_F16                   ? "fp16"
-                           : t == ZX_BF16 || t == ZX_F32 ? "bf16"
-                                                         : zx_dtypes[t].word;
-        const zx_status st = ZX_FAIL(
-            err, ZX_E_UNSUPPORTED,
-            "parameter '%s' is %s: zerox trains in float32; %s is planned and simulated only",
-            zx_text_safe(&mem, p->name), word, word);
-        zx_arena_free(&mem);
-        return st;
+        if (u->param_bytes != sizeof(float) || u->grad_bytes != sizeof(float))
+            return refuse(s, i, "bf16 or fp16", err);
     }
     return ZX_OK;
 }
@@ -62,13 +67,14 @@ static zx_status check_precision(const zx_session *s, zx_err *err)
 static zx_status check_plan(const zx_session *s, zx_err *err)
 {
     const zx_plan *p = s->plan;
+    ZX_TRY(check_precision(s, err));
     ZX_TRY(zx_plan_check(s->graph, p, err));
     if (p->graph_hash != zx_graph_hash(s->graph))
         return ZX_FAIL(err, ZX_E_DEVICE, "the plan was made for another train graph");
     if (p->ranks != s->ranks)
         return ZX_FAIL(err, ZX_E_DEVICE, "the plan was made for %u ranks, there are %u", p->ranks,
                        s->ranks);
-    return check_precision(s, err);
+    return ZX_OK;
 }
 
 // Pages come when they are written: without this the kernel would find out in the middle of a step,

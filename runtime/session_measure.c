@@ -7,6 +7,7 @@
 #include "runtime/exec.h"
 
 #define BLOCK_BYTES ((uint64_t)64 << 20) // that a copy or a sum moves at once, where there is room
+#define MOST_BYTES (4 * BLOCK_BYTES)     // of each reservation that is used for it
 #define LOOP_SECONDS 0.05
 
 typedef struct measuring {
@@ -113,33 +114,47 @@ static void sum_up(measuring *m, figures *f)
 
 // ---- moving bytes -------------------------------------------------------------------------------
 
-// Reads the first half of reservations and writes the second half of this rank's own, a block at a
-// time, as gathers and reduces do. What a session held there is gone.
-static double copy_rate(const zx_session *s, uint64_t half, uint64_t block)
+// Where bytes are moved: reads begin at 0 of any rank's reservation, writes at `half` of one's own,
+// a block at a time, as gathers and reduces do. What a session held there is gone.
+typedef struct place {
+    uint64_t half, room, block; // bytes; room: of each side that is used
+} place;
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t next_block(const place *p, uint64_t at)
+{
+    return at + 2 * p->block > p->room ? 0 : at + p->block;
+}
+
+static double copy_rate(const zx_session *s, const place *p)
 {
     const double from = zx_seconds();
     double took = 0, bytes = 0;
     uint64_t at = 0;
-    for (uint32_t k = 1; took<LOOP_SECONDS; k++, at = at + 2 * block> half ? 0 : at + block) {
+    for (uint32_t k = 1; took < LOOP_SECONDS; k++, at = next_block(p, at)) {
         const uint32_t r = (s->rank + k) % s->ranks;
-        memcpy(s->mine + half + at, s->base[r] + at, (size_t)block);
-        bytes += (double)block;
+        memcpy(s->mine + p->half + at, s->base[r] + at, (size_t)p->block);
+        bytes += (double)p->block;
         took = zx_seconds() - from;
     }
     return bytes / took;
 }
 
-static double sum_rate(const zx_session *s, uint64_t half, uint64_t block, zx_arena *mem)
+static double sum_rate(const zx_session *s, const place *p, zx_arena *mem)
 {
     const float **operand = ZX_NEW(mem, const float *, s->ranks);
     const double from = zx_seconds();
     double took = 0, bytes = 0;
-    for (uint64_t at = 0; took<LOOP_SECONDS; at = at + 2 * block> half ? 0 : at + block) {
+    for (uint64_t at = 0; took < LOOP_SECONDS; at = next_block(p, at)) {
         for (uint32_t r = 0; r < s->ranks; r++)
             operand[r] = (const float *)(const void *)(s->base[r] + at);
-        zx_cpu_sum_ranks((float *)(void *)(s->mine + half + at), operand, s->ranks,
-                         (int64_t)(block / sizeof(float)), false, 1);
-        bytes += (double)block * s->ranks;
+        zx_cpu_sum_ranks((float *)(void *)(s->mine + p->half + at), operand, s->ranks,
+                         (int64_t)(p->block / sizeof(float)), false, 1);
+        bytes += (double)p->block * s->ranks;
         took = zx_seconds() - from;
     }
     return bytes / took;
@@ -148,14 +163,15 @@ static double sum_rate(const zx_session *s, uint64_t half, uint64_t block, zx_ar
 static zx_status measure_rates(measuring *m, figures *f, zx_err *err)
 {
     zx_session *s = m->s;
-    const uint64_t half = s->plan->arena_bytes / 2 / ZX_ALIGN * ZX_ALIGN;
-    const uint64_t block = half < BLOCK_BYTES ? half : BLOCK_BYTES;
-    if (block == 0) return ZX_OK; // nothing is held, nothing is ever moved
-    memset(s->mine + half, 0, (size_t)half);
+    place p = {.half = s->plan->arena_bytes / 2 / ZX_ALIGN * ZX_ALIGN};
+    p.room = least(p.half, MOST_BYTES);
+    p.block = least(p.half, BLOCK_BYTES);
+    if (p.block == 0) return ZX_OK; // nothing is held, nothing is ever moved
+    memset(s->mine + p.half, 0, (size_t)p.room);
     if (!s->transport->barrier(s->comm)) return zx_world_why(s->o.world, err);
-    *f->copy = copy_rate(s, half, block);
+    *f->copy = copy_rate(s, &p);
     if (!s->transport->barrier(s->comm)) return zx_world_why(s->o.world, err);
-    *f->sum = sum_rate(s, half, block, &m->mem);
+    *f->sum = sum_rate(s, &p, &m->mem);
     return ZX_OK;
 }
 

@@ -70,8 +70,14 @@ static inline void flat_transfer(flattener *f, const zx_insn *in)
     const uint32_t here = f->p->n_events++, packed = f->p->n_events++;
     flat_put(f, in, ZX_I_MARK, to, ZX_NONE, ZX_NONE, here);
     flat_put(f, in, ZX_I_WAIT, copies, here, ZX_NONE, ZX_NONE);
-    for (uint32_t i = 0; i < l->n_members && f->members[l->member].part != ZX_NONE; i++)
-        flat_put(f, in, ZX_I_BUCKET, copies, in->a, i, f->p->n_events++);
+    for (uint32_t i = 0; i < l->n_members && f->members[l->member].part != ZX_NONE; i++) {
+        const uint32_t copied = f->p->n_events++, freed = f->p->n_events++;
+        const uint32_t slot = f->members[l->member + i].slot; // poisoned: now the part counts
+        flat_put(f, in, ZX_I_BUCKET, copies, in->a, i, copied);
+        flat_put(f, in, ZX_I_WAIT, ZX_S_COMPUTE, copied, ZX_NONE, ZX_NONE);
+        flat_put(f, in, ZX_I_FREE, ZX_S_COMPUTE, slot, ZX_NONE, freed);
+        flat_put(f, in, ZX_I_WAIT, copies, freed, ZX_NONE, ZX_NONE);
+    }
     flat_put(f, in, ZX_I_PACK, copies, in->a, ZX_NONE, packed);
     flat_put(f, in, ZX_I_WAIT, to, packed, ZX_NONE, ZX_NONE);
     flat_put(f, in, (zx_insn_id)in->id, to, in->a, in->b, in->c);
@@ -94,7 +100,7 @@ static inline void flatten(zx_plan *p, flat_kind kind, zx_arena *mem)
     memcpy(f.slots, p->slots, p->n_slots * sizeof *f.slots);
     f.launches = zx_arena_copy(mem, p->launches, p->n_launches * sizeof *f.launches);
     f.members = zx_arena_copy(mem, p->members, p->n_members * sizeof *f.members);
-    f.insns = ZX_NEW(mem, zx_insn, 8 * p->n_insns + p->n_members * p->micro_batches);
+    f.insns = ZX_NEW(mem, zx_insn, 8 * p->n_insns + 4 * p->n_members * p->micro_batches);
     bool *done = ZX_NEW(mem, bool, p->n_launches + 1);
     for (uint32_t i = 0; i < p->n_insns; i++) {
         const zx_insn *in = &p->insns[i];

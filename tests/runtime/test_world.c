@@ -108,6 +108,46 @@ static int reservations(zx_world *w, void *arg)
     return zx_world_agree(w, ZX_OK, &err) != ZX_OK;
 }
 
+// Mappings of this process that are shared memory of ours.
+static int n_mappings(void)
+{
+    char line[512];
+    int n = 0;
+    FILE *f = fopen("/proc/self/maps", "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        n += strstr(line, "memfd:zerox") != NULL || strstr(line, "/dev/zero") != NULL;
+    if (f != NULL) fclose(f);
+    return n;
+}
+
+// Two reservations, given back in another order by each rank; a peer may read on meanwhile.
+static int given_back(zx_world *w, void *arg)
+{
+    (void)arg;
+    zx_err err = {0};
+    unsigned char *a[MOST_RANKS], *b[MOST_RANKS];
+    const uint32_t me = zx_world_rank(w), n = zx_world_size(w);
+    EXPECT(zx_world_agree(w, ZX_OK, &err) == ZX_OK);
+    const int before = n_mappings();
+    EXPECT(zx_world_agree(w, ZX_OK, &err) == ZX_OK);
+    for (int i = 0; i < 3; i++) {
+        EXPECT(zx_world_reserve(w, 5000, a, &err) == ZX_OK);
+        EXPECT(zx_world_reserve(w, 9000, b, &err) == ZX_OK);
+        a[me][4999] = b[me][8999] = (unsigned char)(me + 1);
+        EXPECT(zx_world_agree(w, ZX_OK, &err) == ZX_OK);
+        EXPECT(n_mappings() >= before + 2);
+        unsigned char **first = me % 2 ? a : b, **second = me % 2 ? b : a;
+        zx_world_release(w, me % 2 ? 5000 : 9000, first);
+        for (uint32_t r = 0; r < n; r++)
+            EXPECT(first[r] == NULL && second[r][me % 2 ? 8999 : 4999] == r + 1);
+        zx_world_release(w, me % 2 ? 9000 : 5000, second);
+        EXPECT(zx_world_agree(w, ZX_OK, &err) == ZX_OK);
+        EXPECT(n_mappings() == before);
+        EXPECT(zx_world_agree(w, ZX_OK, &err) == ZX_OK);
+    }
+    return 0;
+}
+
 static int sizes_differ(zx_world *w, void *arg)
 {
     (void)arg;
@@ -215,6 +255,7 @@ static const struct world_case {
     {"where all fail rank 0's words are kept", all_fail},
     {"numbers that differ are named", same_numbers},
     {"reservations are mapped by all, pages come when written", reservations},
+    {"reservations given back", given_back},
     {"reservations of different sizes are refused", sizes_differ},
     {"a reservation that no machine has is refused", too_much},
     {"a rank that gives up is named", one_gives_up},
