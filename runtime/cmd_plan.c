@@ -4,21 +4,27 @@
 
 #include "runtime/cmd_machine.h"
 #include "runtime/cmd_plan.h"
+#include "runtime/outfile.h"
+#include "runtime/report.h"
+#include "sched/trace_json.h"
 
-typedef enum plan_format { FORMAT_TEXT, FORMAT_STATES, FORMAT_JSON } plan_format;
+typedef enum plan_format { FORMAT_TEXT, FORMAT_STATES, FORMAT_JSON, FORMAT_TRACE } plan_format;
 
 static zx_status read_format(const zx_options *o, plan_format *out, zx_err *err)
 {
-    static const char *const words[] = {"text", "states", "json"};
+    static const char *const words[] = {"text", "states", "json", "trace"};
     const char *given = zx_given_text(o, ZX_OPT_FORMAT);
     *out = FORMAT_TEXT;
+    if (zx_given(o, ZX_OPT_OUTPUT) && (given == NULL || strcmp(given, "trace") != 0))
+        return ZX_FAIL(err, ZX_E_USAGE, "-o of plan goes with --format trace");
     if (given == NULL) return ZX_OK;
     for (size_t i = 0; i < ZX_COUNT(words); i++)
         if (strcmp(given, words[i]) == 0) {
             *out = (plan_format)i;
             return ZX_OK;
         }
-    return ZX_FAIL(err, ZX_E_USAGE, "--format is text, states, json or decisions, not '%s'", given);
+    return ZX_FAIL(err, ZX_E_USAGE, "--format is text, states, json, trace or decisions, not '%s'",
+                   given);
 }
 
 // A pattern that matches nothing is an error: an empty answer would look like a plan without
@@ -46,6 +52,10 @@ static void show(const zx_job *job, const zx_plan *plan, plan_format format, zx_
         zx_explain_json(&job->train, plan, out);
         return;
     }
+    if (format == FORMAT_TRACE) {
+        zx_trace_json(&job->train, plan, job->model, false, out);
+        return;
+    }
     if (format == FORMAT_STATES) {
         zx_explain_states(&job->train, plan, unit, out);
         return;
@@ -55,6 +65,18 @@ static void show(const zx_job *job, const zx_plan *plan, plan_format format, zx_
     else
         zx_explain_gathers(&job->train, plan, unit, out);
     zx_explain_summary(&job->train, plan, out);
+}
+
+static zx_status put_report(zx_job *job, const zx_plan *plan, zx_err *err)
+{
+    const char *path = zx_given_text(job->o, ZX_OPT_REPORT);
+    if (path == NULL) return ZX_OK;
+    zx_text html = {0};
+    const zx_report r = {.title = job->model, .train = &job->train, .plan = plan};
+    zx_report_html(&r, &html);
+    const zx_status st = zx_outfile_put(path, html.at, html.n, &job->mem, err);
+    zx_text_free(&html);
+    return st;
 }
 
 int zx_cmd_plan(const zx_options *o, zx_err *err)
@@ -76,9 +98,14 @@ int zx_cmd_plan(const zx_options *o, zx_err *err)
     if (st == ZX_OK) st = zx_job_plan(&job, &job.mem, &plan, err);
     if (st == ZX_OK) zx_job_say_notes(&job);
     if (st == ZX_OK) {
+        const char *path = zx_given_text(o, ZX_OPT_OUTPUT);
         show(&job, &plan, format, &out);
-        zx_cmd_put(&out);
+        if (path != NULL)
+            st = zx_outfile_put(path, out.at, out.n, &job.mem, err);
+        else
+            zx_cmd_put(&out);
     }
+    if (st == ZX_OK) st = put_report(&job, &plan, err);
     zx_text_free(&out);
     zx_job_close(&job);
     return zx_status_exit(st);
