@@ -9,13 +9,15 @@ typedef struct pricer {
     const zx_times *times; // never NULL
     const double *node;    // seconds by node
     const uint64_t *bytes; // by launch: whole units
+    const uint64_t *moved; // by launch: what a gather copies; its own shard may lie there already
     const bool *reduces;   // by launch
     double norm;
 } pricer;
 
-// One rank's word to all others.
+// One rank's word to all others; ranks in one memory need no wire for it.
 static double exchange_seconds(const pricer *k)
 {
+    if (k->m.wire > 0) return 0;
     return zx_wire_seconds(&k->m, ZX_ALL_GATHER, k->p->ranks, k->p->ranks * sizeof(double));
 }
 
@@ -37,7 +39,8 @@ static zx_sim_cost send(const pricer *k, const zx_insn *in, zx_collective what)
     const uint64_t bytes = k->bytes[in->a];
     zx_sim_cost c = {.kind = ZX_SIM_SEND,
                      .alone = zx_wire_seconds(&k->m, what, ranks, bytes),
-                     .core = zx_core_seconds(&k->m, what, ranks, bytes),
+                     .core = zx_core_seconds(&k->m, what, ranks,
+                                             what == ZX_ALL_GATHER ? k->moved[in->a] : bytes),
                      .wire_bytes = what == ZX_ALL_REDUCE ? zx_allreduce_wire(ranks, bytes)
                                                          : zx_gather_wire(ranks, bytes)};
     if (k->m.cores <= 0) {
@@ -141,16 +144,22 @@ static void measure_launches(pricer *k, zx_arena *mem)
 {
     const zx_plan *p = k->p;
     uint64_t *bytes = ZX_NEW(mem, uint64_t, p->n_launches);
+    uint64_t *moved = ZX_NEW(mem, uint64_t, p->n_launches);
     bool *reduces = ZX_NEW(mem, bool, p->n_launches);
     for (uint32_t l = 0; l < p->n_launches; l++)
         for (uint32_t i = 0; i < p->launches[l].n_members; i++) {
-            const zx_unit *u = &p->units[p->members[p->launches[l].member + i].unit];
-            bytes[l] += zx_unit_room(p, u, 1) * u->param_bytes;
+            const zx_member *m = &p->members[p->launches[l].member + i];
+            const zx_unit *u = &p->units[m->unit];
+            const uint64_t whole = zx_unit_room(p, u, 1) * u->param_bytes;
+            const bool own = p->launches[l].flat != ZX_NONE || u->param_whole != 0;
+            bytes[l] += whole;
+            moved[l] += own ? zx_gather_wire(p->ranks, whole) : whole;
         }
     for (uint32_t i = 0; i < p->n_insns; i++)
         if (p->insns[i].id == ZX_I_REDUCE || p->insns[i].id == ZX_I_ALLREDUCE)
             reduces[p->insns[i].a] = true;
     k->bytes = bytes;
+    k->moved = moved;
     k->reduces = reduces;
 }
 

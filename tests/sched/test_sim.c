@@ -243,6 +243,12 @@ static void one_core_is_shared(bench *b)
     cores(b, 1, 1);
     node_beside_gather(b); // moving takes 0 to 2 in place of 1, the node 1 longer
 }
+static void own_shards_are_there(bench *b)
+{
+    cores(b, 1, 1);
+    b->launch.flat = 0; // the rank's own row was packed into it: half of the bytes is left to move
+    node_beside_gather(b);
+}
 static void two_cores_are_enough(bench *b)
 {
     cores(b, 2, 1);
@@ -323,8 +329,8 @@ static void measured_updates(bench *b)
 static void measured_norm(bench *b)
 {
     b->times.norm = 2;
-    b->m.latency = 0.5;
-    b->m.wire = 1e300;
+    b->m.wire = 0; // the word to all others: the least gather
+    b->m.gather = (zx_curve){1, {64}, {0.5}};
     put(b, ZX_I_NORM, ZX_S_COMPUTE, ZX_NONE, ZX_NONE);
 }
 static void measured_copies(bench *b)
@@ -372,6 +378,7 @@ static const struct sim_case {
     {"the host runs on into the next step", host_runs_ahead, 4, 3, 1, 32},
     {"the host waits though it costs nothing", host_waits_without_cost, 4, 3, 0, 32},
     {"one core for compute and a mover", one_core_is_shared, 4, 3, 0, 32},
+    {"a gather's own shard is in the flat slot", own_shards_are_there, 3.5, 3, 0, 32},
     {"two cores for them", two_cores_are_enough, 3, 3, 0, 32},
     {"two threads and a mover on two cores", two_threads_and_a_mover, 3.5, 3, 0, 32},
     {"the wire goes on when the mover is done", the_wire_is_not_shared, 4, 3, 0, 32},
