@@ -298,6 +298,14 @@ static const struct write_row {
      2,
      1,
      {0, LOTS, LOTS, 0, 0, 1, 1, false}},
+    {"a gradient without a hook",
+     XW "a = Mul(x, w) @a;b = Identity(a) @b:detach_1;y = Mul(b, v) @c" LOSS,
+     "H2 0 G w 0<0 W0 0 H1 1 F w 1 H3 1 G v 1<0 W1 1 H1 2 H2 3 H1 5 H1 7 B v 7 R** v 8 F v 8 B w 8 "
+     "R** w 8 S3 8 D2 8 D3 8",
+     true,
+     2,
+     1,
+     {0, LOTS, LOTS, 0, 0, 4, 1, false}},
     {"one rank",
      THREE,
      "R uv 11 R w 11 D0 11 D1 11 R uv 22 R w 22 D2 22 D3 22",
@@ -377,28 +385,39 @@ static void test_write(void **state)
 
 // ---- plans --------------------------------------------------------------------------------------
 
+static const char *const blocks[] = {"blocks.0", "blocks.1", "blocks.2"};
+
 static const struct plan_row {
     const char *name, *model;
     zx_hook_limits l;
+    zx_hooks_options o;
 } plan_rows[] = {
-    {"defaults", "plain", {50000000, LOTS, LOTS, 100000, INT64_MAX, 500000000, 1, false}},
-    {"nothing ahead, nothing kept", "plain", {0, LOTS, 0, 0, INT64_MAX, 5000, 1, false}},
-    {"kept near", "plain", {0, LOTS, 1200, 0, INT64_MAX, 5000, 1, false}},
-    {"ahead", "plain", {600, LOTS, 0, 0, INT64_MAX, 600, 1, false}},
-    {"few may live", "plain", {600, 1500, 0, 0, INT64_MAX, 600, 1, false}},
-    {"small ones persist", "plain", {600, LOTS, 1200, 32, INT64_MAX, 700, 1, false}},
-    {"gradients larger than the bucket", "plain", {600, LOTS, 0, 0, INT64_MAX, 20, 1, false}},
-    {"all persists", "plain", {600, LOTS, 0, LOTS, INT64_MAX, 600, 1, false}},
-    {"tied", "tied", {600, LOTS, 0, 0, INT64_MAX, 600, 1, false}},
-    {"tied, kept", "tied", {300, 2000, 900, 16, INT64_MAX, 300, 1, false}},
+    {"defaults", "plain", {50000000, LOTS, LOTS, 100000, INT64_MAX, 500000000, 1, false}, {0}},
+    {"nothing ahead, nothing kept", "plain", {0, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
+    {"kept near", "plain", {0, LOTS, 1200, 0, INT64_MAX, 5000, 1, false}, {0}},
+    {"ahead", "plain", {600, LOTS, 0, 0, INT64_MAX, 600, 1, false}, {0}},
+    {"few may live", "plain", {600, 1500, 0, 0, INT64_MAX, 600, 1, false}, {0}},
+    {"small ones persist", "plain", {600, LOTS, 1200, 32, INT64_MAX, 700, 1, false}, {0}},
+    {"gradients larger than the bucket", "plain", {600, LOTS, 0, 0, INT64_MAX, 20, 1, false}, {0}},
+    {"all persists", "plain", {600, LOTS, 0, LOTS, INT64_MAX, 600, 1, false}, {0}},
+    {"tied", "tied", {600, LOTS, 0, 0, INT64_MAX, 600, 1, false}, {0}},
+    {"tied, kept", "tied", {300, 2000, 900, 16, INT64_MAX, 300, 1, false}, {0}},
+    {"blocks as leaves",
+     "plain",
+     {600, 1500, 0, 0, INT64_MAX, 5000, 1, false},
+     {.n_names = 3, .names = blocks}},
+    {"one leaf, nothing ahead",
+     "plain",
+     {0, LOTS, 1200, 0, INT64_MAX, 600, 1, false},
+     {.n_names = 1, .names = blocks}},
+    {"all one leaf", "tied", {600, LOTS, 0, 0, INT64_MAX, 600, 1, false}, {.granularity = 5000}},
 };
 
 static void test_plan(void **state)
 {
     const struct plan_row *r = *state;
-    const zx_hooks_options none = {0};
     fixture f;
-    open_model(&f, r->model, &none);
+    open_model(&f, r->model, &r->o);
     for (uint32_t ranks = 1; ranks <= 3; ranks++)
         for (uint32_t micros = 1; micros <= 4; micros++)
             for (int form = 0; form < 2; form++) {
