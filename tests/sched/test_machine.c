@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
