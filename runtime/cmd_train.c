@@ -96,6 +96,8 @@ static zx_status plan_on_rank0(zx_train *t, zx_text *packed, zx_err *err)
     zx_plan plan;
     ZX_TRY(zx_job_plan(&t->job, &t->job.mem, &plan, err));
     zx_plan_pack(&plan, packed);
+    t->start = plan.start;
+    t->seconds = plan.seconds;
     return ZX_OK;
 }
 
@@ -203,23 +205,28 @@ static zx_status write_files(zx_train *t, zx_err *err)
 // Not even --force may write into what the run reads, or one file for two things.
 static zx_status check_targets(const zx_train *t, zx_err *err)
 {
-    static const zx_option_id targets[] = {ZX_OPT_LOG, ZX_OPT_DUMP_GRADS};
+    static const zx_option_id targets[] = {ZX_OPT_LOG, ZX_OPT_DUMP_GRADS, ZX_OPT_REPORT,
+                                           ZX_OPT_PROFILE};
     const zx_options *o = t->job.o;
     struct stat model, file;
-    const char *log = zx_given_text(o, ZX_OPT_LOG), *grads = zx_given_text(o, ZX_OPT_DUMP_GRADS);
     for (size_t i = 0; i < ZX_COUNT(targets); i++) {
         const char *path = zx_given_text(o, targets[i]);
-        if (path == NULL || stat(path, &file) != 0 || !S_ISREG(file.st_mode)) continue;
+        if (path == NULL) continue;
+        const bool there = stat(path, &file) == 0;
+        for (size_t k = 0; k < i && (!there || S_ISREG(file.st_mode)); k++) {
+            const char *other = zx_given_text(o, targets[k]);
+            if (other == NULL || strcmp(path, other) != 0) continue;
+            zx_err_hint(err, "two names");
+            return ZX_FAIL(err, ZX_E_USAGE, "two options name one file, %s", path);
+        }
+        if (!there || !S_ISREG(file.st_mode)) continue;
         const bool is_model = stat(t->job.model, &model) == 0 && model.st_dev == file.st_dev &&
                               model.st_ino == file.st_ino;
         if (!is_model && !zx_data_reads(t->job.data, &file)) continue;
         zx_err_hint(err, "another name");
         return ZX_FAIL(err, ZX_E_USAGE, "%s is what the run reads: it can't be written to", path);
     }
-    const bool special = log != NULL && stat(log, &file) == 0 && !S_ISREG(file.st_mode);
-    if (log == NULL || grads == NULL || special || strcmp(log, grads) != 0) return ZX_OK;
-    zx_err_hint(err, "two names");
-    return ZX_FAIL(err, ZX_E_USAGE, "--log and --dump-grads name one file, %s", log);
+    return ZX_OK;
 }
 
 static zx_status make_files(zx_train *t, zx_err *err)
@@ -248,6 +255,7 @@ static zx_status open_session(zx_train *t, zx_err *err)
         .latency_seconds = delay,
         .poison = zx_given(job->o, ZX_OPT_POISON),
         .dump_grads = zx_given(job->o, ZX_OPT_DUMP_GRADS),
+        .profile = zx_given(job->o, ZX_OPT_REPORT) || zx_given(job->o, ZX_OPT_PROFILE),
     };
     return zx_session_open(&job->train, &t->plan, &so, &t->session, err);
 }
@@ -321,6 +329,7 @@ static int train_rank(void *arg, zx_world *world, zx_err *err)
             if (saved != ZX_OK) zx_err_merge(err, &saving);
             if (st == ZX_OK) st = saved;
         }
+        if (st == ZX_OK && zx_world_rank(world) == 0) st = zx_train_pictures(t, err);
         if (st == ZX_OK && zx_world_rank(world) == 0) say_summary(t, stopped);
         zx_launch_watch(NULL);
     }

@@ -13,6 +13,7 @@ typedef struct zx_train {
     zx_job job;
     zx_world *world;
     zx_plan plan;
+    const double *start, *seconds; // of the plan's instructions as predicted; on rank 0
     zx_session *session;
     uint64_t steps;
     zx_rundir files; // on rank 0
@@ -25,5 +26,8 @@ typedef struct zx_train {
 // Runs the steps: log rows, progress, the first step's gradients. *stopped: a signal ended it.
 // E_DIVERGED for a step that wasn't applied, with its first bad node.
 zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err);
+
+// --report and --profile: the last step as rank 0 measured it. Call on rank 0.
+zx_status zx_train_pictures(zx_train *t, zx_err *err);
 
 #endif

@@ -13,8 +13,7 @@ const char *const zx_part_what[ZX_PART_COUNT] = {
     "copies into and out of flat buffers and buckets, and waiting for them",
     "the compute stream had been given nothing yet",
     "waiting before the first kernel of the step",
-    "waiting for a collective that began late though the wire was free: its memory was still in "
-    "use, or the policy hadn't asked for it yet",
+    "waiting for a collective that began late though the wire was free",
     "waiting for bytes on the wire",
     "waiting for what a collective takes whatever its size",
     "waiting after the last kernel of the step",

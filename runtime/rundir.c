@@ -124,6 +124,9 @@ zx_status zx_rundir_make(const zx_options *o, const char *model, time_t now, zx_
                *grads = zx_given_text(o, ZX_OPT_DUMP_GRADS), *dir = zx_given_text(o, ZX_OPT_OUT);
     if (log != NULL) ZX_TRY(check_file(log, force, mem, err));
     if (grads != NULL) ZX_TRY(check_file(grads, force, mem, err));
+    const char *pictures[] = {zx_given_text(o, ZX_OPT_REPORT), zx_given_text(o, ZX_OPT_PROFILE)};
+    for (size_t i = 0; i < ZX_COUNT(pictures); i++)
+        if (pictures[i] != NULL) ZX_TRY(check_file(pictures[i], force, mem, err));
     if (save != NULL) {
         ZX_TRY(make_folders(save, mem, err));
         out->weights = zx_arena_printf(mem, "%s/model.safetensors", save);

@@ -193,6 +193,19 @@ static void targets_of_their_own(void **state)
     assert_int_equal(cli_lines("own.jsonl"), 2);
 }
 
+static void pictures_of_a_run(void **state)
+{
+    (void)state;
+    cli_result r;
+    const char *const args[] = {TRAIN,       "--ranks",  "2",     "--report", "run.html",
+                                "--profile", "run.json", "--out", "pictures", NULL};
+    cli_run(args, &r);
+    cli_expect(&r, 0, "", "written: run.html");
+    assert_int_equal(system("grep -q 'MEASURED on rank 0' run.html"), 0);
+    assert_int_equal(system("grep -q 'measured on rank 0' run.json"), 0);
+    assert_int_equal(system("grep -q '\"cat\":\"gather\"' run.json"), 0);
+}
+
 static void devices_are_no_obstacle(void **state)
 {
     (void)state;
@@ -354,12 +367,13 @@ static void new_models_are_checked_and_trained(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + 11];
+    struct CMUnitTest tests[ZX_COUNT(rows) + 12];
     size_t n = 0;
     for (; n < ZX_COUNT(rows); n++) tests[n] = zx_case(rows[n].name, test_row, &rows[n]);
     const struct CMUnitTest runs[] = {
         cmocka_unit_test(a_run_has_a_folder),
         cmocka_unit_test(targets_of_their_own),
+        cmocka_unit_test(pictures_of_a_run),
         cmocka_unit_test(devices_are_no_obstacle),
         cmocka_unit_test(what_cannot_be_written_is_said_before_the_first_step),
         cmocka_unit_test(a_file_too_large_leaves_nothing_half),
