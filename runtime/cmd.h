@@ -41,12 +41,14 @@ typedef struct zx_job {
     zx_optim optim;
     double clip;
     zx_budget budget;
-    zx_notes notes; // what the user should know; n_said of them were printed
+    zx_notes notes;      // what the user should know; n_said of them were printed
+    zx_notes hook_notes; // the same, of who asks for hooks (job_policy.h)
     uint32_t n_said;
     zx_precision precision;
     uint32_t accumulate_bytes; // of an element of a gradient's accumulator; 0: as the parameter's
     zx_recompute_kind recompute;
-    zx_machine machine;      // that is planned for
+    zx_machine machine;      // that is planned for: of zx_job_plan_options
+    const char *preset;      // its name, where the model is one; NULL: a file
     zx_graph forward, train; // train: as it is planned
     zx_graph computed;       // the same in float32, as kernels of this version run it
     uint64_t n_elements;     // of all parameters
@@ -59,6 +61,11 @@ zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool opt
 zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err);
 // job->train and ->computed of job->forward.
 zx_status zx_job_train_graph(zx_job *job, zx_err *err);
+// What a planner is told; finds the machine, and with it the budget.
+zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, zx_err *err);
+// After a plan couldn't be made: true where no budget was asked for, so that it may be made without
+// one: then po says so, `found` is no error any more, and a note tells. Else mends found's hint.
+bool zx_job_unlimited(zx_job *job, zx_plan_options *po, zx_err *found);
 // Makes the plan (on rank 0 of a run). Prints nothing.
 zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err);
 // What in a config would give a model without a loss one, with its own names, as JSON.

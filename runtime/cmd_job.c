@@ -355,25 +355,56 @@ static void mend_hint(const zx_job *job, zx_err *err)
         zx_err_hint(err, "a larger --budget, or the model exported with shorter or smaller inputs");
 }
 
-zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err)
+// Scratch of this host's kernels; what another machine's take isn't known.
+static zx_status work_bytes(zx_job *job, zx_arena *mem, const uint64_t **out, zx_err *err)
 {
-    uint64_t *work = ZX_NEW(mem, uint64_t, job->train.n_nodes);
-    ZX_TRY(zx_session_work_bytes(&job->train, job->threads, work, err));
+    uint64_t *work = ZX_NEW(mem, uint64_t, job->train.n_nodes + 1);
+    *out = work;
+    if (job->machine.host && job->preset == NULL)
+        return zx_session_work_bytes(&job->computed, job->threads, work, err);
+    return ZX_OK;
+}
+
+// Another machine's memory is not this one's.
+static zx_status machine_budget(zx_job *job, zx_err *err)
+{
+    const zx_config_value *asked = zx_config_get(&job->config, "zerox.budget");
+    const uint64_t device = job->machine.device_bytes;
+    if (job->machine.host) return ZX_OK;
+    if (asked->has) return zx_budget_parse(asked->text, device, 1, &job->budget, err);
+    job->budget = (zx_budget){.bytes = UINT64_MAX};
+    if (device == 0) return ZX_OK;
+    char size[ZX_BYTES_TEXT];
+    job->budget.bytes = (uint64_t)(0.9 * (double)device);
+    zx_note(&job->notes, &job->mem, "the budget is 0.9 of the memory of %s: %s a rank",
+            job->machine.name, zx_text_size(job->budget.bytes, size));
+    return ZX_OK;
+}
+
+zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, zx_err *err)
+{
     const zx_config *c = &job->config;
     const zx_config_value *overlap = zx_config_get(c, "zero_optimization.overlap_comm"),
                           *live = zx_config_get(c, "zero_optimization.stage3_max_live_parameters"),
                           *bucket = zx_config_get(c, "zero_optimization.reduce_bucket_size");
-    zx_machine machine;
-    ZX_TRY(zx_cmd_machine_of(job->o, job->ranks, job->threads, mem, &job->notes, &machine, err));
-    const bool unasked = !zx_config_get(c, "zerox.budget")->has;
-    if (unasked && machine.device_bytes > 0) job->budget.bytes = machine.device_bytes / 10 * 8;
-    zx_plan_options po = {
+    const uint64_t *work = NULL;
+    double delay = 0;
+    const char *wire = zx_given_text(job->o, ZX_OPT_WIRE_DELAY);
+    if (wire != NULL && !zx_parse_seconds(wire, &delay))
+        return ZX_FAIL(err, ZX_E_USAGE, "--wire-delay needs a time like 5ms, not '%s'", wire);
+    ZX_TRY(zx_cmd_machine_of(job->o, job->ranks, job->threads, &job->mem, &job->notes,
+                             &job->machine, err));
+    job->machine.latency += delay;
+    ZX_TRY(machine_budget(job, err));
+    ZX_TRY(work_bytes(job, mem, &work, err));
+    *out = (zx_plan_options){
         .ranks = job->ranks,
         .stage = (uint32_t)zx_config_get(c, "zero_optimization.stage")->i,
         .micro_batches = (uint32_t)job->batch.accumulate,
         .optimizer_states = zx_optim_states(&job->optim),
         .work_bytes = work,
-        .machine = machine,
+        .accumulate_bytes = job->accumulate_bytes,
+        .machine = job->machine,
         .budget = job->budget.bytes,
         .least = job->budget.least,
         .roomy = job->budget.roomy,
@@ -381,25 +412,35 @@ zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err)
         .max_live_elements = live->has ? (uint64_t)live->i : 0,
         .reduce_bucket_elements = bucket->has ? (uint64_t)bucket->i : 0,
     };
-    double delay = 0;
-    const char *wire = zx_given_text(job->o, ZX_OPT_WIRE_DELAY);
-    if (wire != NULL && !zx_parse_seconds(wire, &delay))
-        return ZX_FAIL(err, ZX_E_USAGE, "--wire-delay needs a time like 5ms, not '%s'", wire);
-    po.machine.latency += delay;
-    zx_err found = {0};
-    if (zx_plan_make(&job->train, &po, mem, plan, &found) == ZX_OK) return ZX_OK;
-    // A plan for another machine isn't bound by what this one has.
-    if (found.code == ZX_E_BUDGET && unasked && job->o->command == ZX_CMD_PLAN) {
-        char had[ZX_BYTES_TEXT];
-        zx_note(&job->notes, mem,
-                "%u %s fit on %s (%s a rank): planned without a limit; --budget sets one",
-                job->ranks, job->ranks == 1 ? "rank doesn't" : "ranks don't",
-                machine.host ? "this host" : machine.name, zx_text_size(po.budget, had));
-        po.budget = job->budget.bytes = UINT64_MAX;
-        return zx_plan_make(&job->train, &po, mem, plan, err);
+    return ZX_OK;
+}
+
+bool zx_job_unlimited(zx_job *job, zx_plan_options *po, zx_err *found)
+{
+    const bool unasked = !zx_config_get(&job->config, "zerox.budget")->has;
+    if (found->code != ZX_E_BUDGET || !unasked || job->o->command == ZX_CMD_TRAIN) {
+        mend_hint(job, found);
+        return false;
     }
-    mend_hint(job, &found);
-    return zx_err_merge(err, &found);
+    char had[ZX_BYTES_TEXT];
+    zx_note(&job->notes, &job->mem,
+            "%u %s fit on %s (%s a rank): planned without a limit; --budget sets one", job->ranks,
+            job->ranks == 1 ? "rank doesn't" : "ranks don't",
+            job->machine.host ? "this host" : job->machine.name, zx_text_size(po->budget, had));
+    po->budget = job->budget.bytes = UINT64_MAX;
+    *found = (zx_err){0};
+    return true;
+}
+
+zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err)
+{
+    zx_plan_options po;
+    ZX_TRY(zx_job_plan_options(job, mem, &po, err));
+    zx_err found = {0};
+    zx_status st = zx_plan_make(&job->train, &po, mem, plan, &found);
+    if (st != ZX_OK && zx_job_unlimited(job, &po, &found))
+        st = zx_plan_make(&job->train, &po, mem, plan, &found);
+    return st == ZX_OK ? ZX_OK : zx_err_merge(err, &found);
 }
 
 void zx_job_say_notes(zx_job *job)

@@ -4,6 +4,7 @@
 
 #include "runtime/cmd_machine.h"
 #include "runtime/cmd_plan.h"
+#include "runtime/job_policy.h"
 #include "runtime/outfile.h"
 #include "runtime/report.h"
 #include "sched/trace_json.h"
@@ -45,9 +46,33 @@ static zx_status check_unit(const zx_job *job, zx_err *err)
     return ZX_FAIL(err, ZX_E_USAGE, "--unit: no parameter is named '%s'", zx_text_safe(mem, glob));
 }
 
-static void show(const zx_job *job, const zx_plan *plan, plan_format format, zx_text *out)
+typedef struct planned {
+    zx_policy_id id;
+    zx_policy_result result;
+    uint64_t asked; // the budget that a policy went over
+} planned;
+
+// What a policy is beside its plan.
+static void put_policy(const zx_job *job, const planned *p, zx_text *out)
+{
+    const zx_policy_result *r = &p->result;
+    char a[ZX_BYTES_TEXT], b[ZX_BYTES_TEXT];
+    if (r->over)
+        zx_text_put(out, "OVER by %s: this policy takes no notice of the budget of %s\n",
+                    zx_text_size(r->plan.arena_bytes - p->asked, a), zx_text_size(p->asked, b));
+    if (r->knobs[0] != '\0') zx_text_put(out, "knobs: %s\n", r->knobs);
+    if (r->mended > 0)
+        zx_text_put(out,
+                    "%u gathered parameters are held for longer than their modules ask: a step "
+                    "reads them elsewhere\n",
+                    r->mended);
+    zx_job_put_types(job, out);
+}
+
+static void show(const zx_job *job, const planned *p, plan_format format, zx_text *out)
 {
     const char *unit = zx_given_text(job->o, ZX_OPT_UNIT);
+    const zx_plan *plan = &p->result.plan;
     if (format == FORMAT_JSON) {
         zx_explain_json(&job->train, plan, out);
         return;
@@ -64,7 +89,10 @@ static void show(const zx_job *job, const zx_plan *plan, plan_format format, zx_
         zx_explain_instructions(&job->train, plan, out);
     else
         zx_explain_gathers(&job->train, plan, unit, out);
-    zx_explain_summary(&job->train, plan, out);
+    zx_plan shown = *plan;
+    if (p->result.over) shown.budget = p->asked;
+    zx_explain_summary(&job->train, &shown, out);
+    put_policy(job, p, out);
 }
 
 static zx_status put_report(zx_job *job, const zx_plan *plan, zx_err *err)
@@ -72,43 +100,102 @@ static zx_status put_report(zx_job *job, const zx_plan *plan, zx_err *err)
     const char *path = zx_given_text(job->o, ZX_OPT_REPORT);
     if (path == NULL) return ZX_OK;
     zx_text html = {0};
-    const zx_report r = {.title = job->model,
-                         .machine = zx_given_text(job->o, ZX_OPT_MACHINE),
-                         .train = &job->train,
-                         .plan = plan};
+    const zx_report r = {.title = job->model, .train = &job->train, .plan = plan};
     zx_report_html(&r, &html);
     const zx_status st = zx_outfile_put(path, html.at, html.n, &job->mem, err);
     zx_text_free(&html);
     return st;
 }
 
+// ---- what is planned ----------------------------------------------------------------------------
+
+// --policy and --form: one row of the table; the first of its word.
+static zx_status find_policy(const zx_options *o, zx_policy_id *out, zx_err *err)
+{
+    const char *word = zx_given_text(o, ZX_OPT_POLICY), *form = zx_given_text(o, ZX_OPT_FORM);
+    zx_policy_id ids[ZX_POLICY_COUNT];
+    uint32_t n = 0;
+    *out = ZX_POLICY_ZEROX;
+    static const struct {
+        zx_option_id id;
+        const char *word;
+    } only[] = {{ZX_OPT_FORM, "--form"},
+                {ZX_OPT_MODULES, "--modules"},
+                {ZX_OPT_BASELINE_DEFAULTS, "--baseline-defaults"}};
+    for (size_t i = 0; i < ZX_COUNT(only) && word == NULL; i++)
+        if (zx_given(o, only[i].id))
+            return ZX_FAIL(err, ZX_E_USAGE, "%s needs --policy hooks, or another that it is for",
+                           only[i].word);
+    if (word == NULL) return ZX_OK;
+    if (strchr(word, ',') != NULL || strcmp(word, "all") == 0) {
+        zx_err_hint(err, "zerox compare");
+        return ZX_FAIL(err, ZX_E_USAGE, "--policy: a plan is of one policy");
+    }
+    ZX_TRY(zx_job_policies(word, form, ids, &n, err));
+    *out = ids[0];
+    return ZX_OK;
+}
+
+// What only the planner of zerox can do, and what a policy has of its own.
+static zx_status check_policy(zx_job *job, zx_policy_id id, zx_err *err)
+{
+    const zx_policy_row *row = &zx_policies[id];
+    const uint32_t stage = (uint32_t)zx_config_get(&job->config, "zero_optimization.stage")->i;
+    if (id == ZX_POLICY_ZEROX) return ZX_OK;
+    if (zx_given(job->o, ZX_OPT_NO_OVERLAP))
+        return ZX_FAIL(err, ZX_E_USAGE, "--no-overlap: policy '%s' has its own order", row->word);
+    if (stage == row->stage) return ZX_OK;
+    if (zx_given(job->o, ZX_OPT_STAGE))
+        return ZX_FAIL(err, ZX_E_USAGE, "--stage %u: policy '%s' is of stage %u", stage, row->word,
+                       row->stage);
+    zx_note(&job->notes, &job->mem,
+            "policy '%s' is of ZeRO stage %u: shown as if the config said so", row->word,
+            row->stage);
+    return ZX_OK;
+}
+
+static zx_status make_plan(zx_job *job, planned *p, zx_err *err)
+{
+    zx_policy_input in;
+    if (p->id == ZX_POLICY_ZEROX) return zx_job_plan(job, &job->mem, &p->result.plan, err);
+    ZX_TRY(zx_job_policy_input(job, &in, err));
+    ZX_TRY(zx_job_policy_plan(job, p->id, &in, &job->mem, &p->result, err));
+    p->asked = in.options->budget;
+    return ZX_OK;
+}
+
 int zx_cmd_plan(const zx_options *o, zx_err *err)
 {
     zx_job job = {0};
-    zx_plan plan;
+    planned p = {0};
     zx_text out = {0};
     plan_format format = FORMAT_TEXT;
+    bool decisions = false;
     const uint64_t ranks = zx_cmd_ranks(o);
-    zx_status st = zx_cmd_hooks_check(o, err);
-    if (st == ZX_OK && zx_given(o, ZX_OPT_POLICY)) return zx_status_exit(zx_cmd_hooks(o, err));
+    zx_status st = zx_cmd_decisions_check(o, &decisions, err);
+    if (st == ZX_OK && decisions) return zx_status_exit(zx_cmd_decisions(o, err));
     if (st == ZX_OK) st = read_format(o, &format, err);
+    if (st == ZX_OK) st = find_policy(o, &p.id, err);
     if (st == ZX_OK && ranks > 4096)
         st = ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
     if (st == ZX_OK) st = zx_job_open(&job, o, (uint32_t)ranks, true, err);
+    if (st == ZX_OK && zx_policy_has_hooks(p.id)) zx_cmd_drop_idle_notes(&job.notes);
+    if (st == ZX_OK) st = zx_job_recompute(&job, err);
+    if (st == ZX_OK) st = check_policy(&job, p.id, err);
     if (st == ZX_OK) st = zx_job_import(&job, false, err);
     zx_job_say_notes(&job);
     if (st == ZX_OK) st = check_unit(&job, err);
-    if (st == ZX_OK) st = zx_job_plan(&job, &job.mem, &plan, err);
+    if (st == ZX_OK) st = make_plan(&job, &p, err);
     if (st == ZX_OK) zx_job_say_notes(&job);
     if (st == ZX_OK) {
         const char *path = zx_given_text(o, ZX_OPT_OUTPUT);
-        show(&job, &plan, format, &out);
+        show(&job, &p, format, &out);
         if (path != NULL)
             st = zx_outfile_put(path, out.at, out.n, &job.mem, err);
         else
             zx_cmd_put(&out);
     }
-    if (st == ZX_OK) st = put_report(&job, &plan, err);
+    if (st == ZX_OK) st = put_report(&job, &p.result.plan, err);
     zx_text_free(&out);
     zx_job_close(&job);
     return zx_status_exit(st);

@@ -5,9 +5,11 @@
 
 #include "runtime/cmd.h"
 
-// Whether --policy and what goes with it can be done; ZX_OK without --policy.
-zx_status zx_cmd_hooks_check(const zx_options *o, zx_err *err);
+// Whether --format decisions was asked for; E_USAGE for what doesn't go with it, or only with it.
+zx_status zx_cmd_decisions_check(const zx_options *o, bool *decisions, zx_err *err);
+// What has no effect on plans of zerox's own mostly has one on hooks: those notes would mislead.
+void zx_cmd_drop_idle_notes(zx_notes *notes);
 // --policy hooks --format decisions.
-zx_status zx_cmd_hooks(const zx_options *o, zx_err *err);
+zx_status zx_cmd_decisions(const zx_options *o, zx_err *err);
 
 #endif
