@@ -203,8 +203,7 @@ static void decide(zx_session *s)
     }
     s->loss = loss / ((double)micros * s->ranks);
     s->norm = sqrt(total);
-    const bool finite = isfinite(s->loss) && isfinite(s->norm);
-    s->applied = sound && (finite || s->silent) && s->mode == ZX_RUN_STEP;
+    s->applied = sound && isfinite(s->loss) && isfinite(s->norm) && s->mode == ZX_RUN_STEP;
     // CONFIG 2.4: clip = max(1, (norm + 1e-6) / clipping), the gradient is divided by it.
     double clip = s->o.clip > 0 ? (s->norm + 1e-6) / s->o.clip : 1;
     if (!(clip > 1)) clip = 1;
@@ -299,18 +298,9 @@ static insn_fn *const handlers[ZX_INSN_COUNT] = {
 #undef ZX_INSN
 };
 
-// In silence, what communicates and copies for it just happens.
-static bool speaks(uint8_t id)
-{
-    return id == ZX_I_GATHER || id == ZX_I_REDUCE || id == ZX_I_ALLREDUCE || id == ZX_I_PACK ||
-           id == ZX_I_UNPACK || id == ZX_I_BUCKET;
-}
-
 static bool run_one(zx_session *s, zx_lane *l, uint32_t at, const zx_insn *i)
 {
-    if (!s->silent || !speaks(i->id)) return handlers[i->id](s, l, at, i);
-    happened(s, l, i->c);
-    return true;
+    return handlers[i->id](s, l, at, i);
 }
 
 // Of a transfer, without what it waited for; of what takes no time itself, by the stream's clock.
@@ -331,15 +321,29 @@ static bool run_recorded(zx_session *s, zx_lane *l, uint32_t at, const zx_insn *
     return true;
 }
 
+static void run_insn(zx_session *s, zx_lane *l, uint32_t at)
+{
+    const zx_insn *i = &s->plan->insns[at];
+    if (s->touch[at] > l->peak) l->peak = s->touch[at];
+    if (!(s->o.profile ? run_recorded : run_one)(s, l, at, i)) l->broken = true;
+}
+
 static void run_lane(zx_lane *l)
 {
     zx_session *s = l->session;
     l->clock = s->begin;
-    for (uint32_t k = 0; k < l->n_insns && !l->broken; k++) {
-        const uint32_t at = l->insns[k];
-        const zx_insn *i = &s->plan->insns[at];
-        if (s->touch[at] > l->peak) l->peak = s->touch[at];
-        if (!(s->o.profile ? run_recorded : run_one)(s, l, at, i)) l->broken = true;
+    for (uint32_t k = 0; k < l->n_insns && !l->broken; k++) run_insn(s, l, l->insns[k]);
+}
+
+// All streams on this thread: zx_exec_start has seen that no instruction waits for a later one.
+static void run_serial(zx_session *s)
+{
+    zx_lane *compute = &s->lane[ZX_S_COMPUTE];
+    for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) s->lane[k].clock = s->begin;
+    for (uint32_t at = 0; at < s->plan->n_insns && !compute->broken; at++) {
+        zx_lane *l = &s->lane[s->plan->insns[at].stream];
+        run_insn(s, l, at);
+        if (l->broken) compute->broken = true;
     }
 }
 
@@ -355,9 +359,28 @@ static void *lane_main(void *arg)
     }
 }
 
+static zx_status check_serial(const zx_session *s, zx_err *err)
+{
+    const zx_plan *p = s->plan;
+    zx_arena mem = {0};
+    bool *happens = ZX_NEW(&mem, bool, p->n_events + 1), fine = true;
+    for (uint32_t i = 0; i < p->n_insns && fine; i++) {
+        const zx_insn *in = &p->insns[i];
+        if (in->id == ZX_I_WAIT)
+            fine = happens[in->a];
+        else if (in->c != ZX_NONE)
+            happens[in->c] = true;
+    }
+    zx_arena_free(&mem);
+    if (fine) return ZX_OK;
+    return ZX_FAIL(err, ZX_E_UNSUPPORTED,
+                   "an instruction of the plan waits for a later one: it can't run serially");
+}
+
 zx_status zx_exec_start(zx_session *s, zx_err *err)
 {
     sigset_t all, before; // signals are the main thread's
+    if (s->o.serial) return check_serial(s, err);
     sigfillset(&all);
     for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) {
         zx_lane *l = &s->lane[k];
@@ -399,7 +422,10 @@ bool zx_exec_run(zx_session *s)
                              .micro = s->first_micro + (uint64_t)i * s->ranks + s->rank};
     for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++)
         if (s->lane[k].started) zx_word_set(&s->lane[k].go, s->run);
-    run_lane(compute);
+    if (s->o.serial)
+        run_serial(s);
+    else
+        run_lane(compute);
     bool ok = !compute->broken;
     for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) {
         zx_lane *l = &s->lane[k];

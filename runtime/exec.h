@@ -97,7 +97,6 @@ struct zx_session {
     uint64_t step, first_micro;
     double lr;
     bool timed;         // times are taken: a profile, or an emulated link that needs them
-    bool silent;        // nothing is communicated but boards
     double begin;       // when the run began
     double sum_seconds; // that its NORM took to sum squares
     zx_rng *rng;        // by micro-batch

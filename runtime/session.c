@@ -138,7 +138,6 @@ zx_status zx_session_open(const zx_graph *train, const zx_plan *plan, const zx_s
     s->ranks = zx_world_size(o->world);
     s->transport = &zx_comm_shm;
     s->timed = o->profile || o->bandwidth > 0 || o->latency_seconds > 0;
-    s->silent = o->silent;
     // A rank has `threads` compute threads and two that move bytes.
     const bool roomy = (uint64_t)s->ranks * (o->threads + 2) <= zx_memory_cores();
     s->patience = (zx_patience){.world = o->world, .spins = roomy ? SPINS : 0};

@@ -42,9 +42,9 @@ typedef struct zx_session_options {
     // An emulated link, where either is above 0 (comm_wire.h): bytes a second of a rank in each
     // direction (0: no limit), and seconds that each collective takes beside.
     double bandwidth, latency_seconds;
-    bool silent;  // nothing is gathered, reduced or copied for it: results mean nothing, times do
-    bool profile; // instructions' times are kept: zx_session_profile
-    bool poison;  // freed slots are filled with NaN
+    bool serial;     // one instruction at a time, in plan order: nothing takes another's cores
+    bool profile;    // instructions' times are kept: zx_session_profile
+    bool poison;     // freed slots are filled with NaN
     bool dump_grads; // keep the first step's averaged gradients until read
 } zx_session_options;
 
@@ -87,10 +87,10 @@ void zx_session_ask_stop(zx_session *s); // async-signal-safe
 // Valid until the next step.
 bool zx_session_profile(const zx_session *s, const double **start, const double **seconds);
 
-// What the simulator wants to know of this machine: runs `steps` steps of the plan on all ranks at
-// once with communication off, after one with it, in a session of its own. The slowest rank's
-// medians, the same on every rank; out's arrays are in mem. o's link, silence and profile don't
-// matter.
+// What the simulator wants to know of this machine: how long things take with all ranks at work
+// and nobody communicating meanwhile. Runs `steps` steps of the plan, after one that warms up, in
+// a serial session of its own. The slowest rank's medians, the same on every rank; out's arrays
+// are in mem. o's link doesn't matter.
 zx_status zx_session_measure(const zx_graph *train, const zx_plan *plan,
                              const zx_session_options *o, uint32_t steps, zx_arena *mem,
                              zx_times *out, zx_err *err);

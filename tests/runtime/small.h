@@ -111,7 +111,7 @@ typedef struct run_options {
     uint32_t ranks, stage, micros, steps, threads;
     const zx_optim *optim;
     double clip, lr, bandwidth, latency;
-    bool least, no_overlap, poison, dump;
+    bool least, no_overlap, poison, dump, serial;
     flat_kind flat;      // collectives go through flat slots
     bool untrained;      // no step at all
     bool planted;        // a slot of the plan reaches past its end
@@ -268,6 +268,7 @@ static inline int small_rank(zx_world *w, void *arg)
                                    .feed = {o->feed, o},
                                    .bandwidth = o->bandwidth,
                                    .latency_seconds = o->latency,
+                                   .serial = o->serial,
                                    .poison = o->poison,
                                    .dump_grads = o->dump};
     if (o->planted) plant(&plan, &mem);

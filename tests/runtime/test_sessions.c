@@ -1,5 +1,5 @@
-// test_sessions.c - several sessions of one world, times of instructions, steps in silence, and
-// what is measured for the simulator.
+// test_sessions.c - several sessions of one world, times of instructions, and what is measured
+// for the simulator.
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
 #include <time.h>
@@ -247,32 +247,6 @@ static void times(void **state)
     run_threads(c->o.ranks, profiled, (void *)(uintptr_t)&c->o);
 }
 
-// Two hours of latency pass in no time.
-static int silent(zx_world *w, void *arg)
-{
-    (void)arg;
-    const run_options row = {.ranks = 2, .flat = FLAT_BUCKET, .latency = 3600}, o = filled(&row);
-    rank_parts p;
-    zx_plan plan;
-    zx_session *s;
-    zx_step_report r;
-    EXPECT(make_parts(&p, &o) == ZX_OK && make_plan(&p, &o, &plan) == ZX_OK);
-    zx_session_options so = options_of(&o, w);
-    so.silent = true;
-    EXPECT(zx_session_open(&p.train, &plan, &so, &s, &p.err) == ZX_OK);
-    for (uint32_t k = 0; k < 2; k++)
-        EXPECT(zx_session_step(s, k, k * 8, 0.01, &r, &p.err) == ZX_OK && r.applied);
-    zx_session_close(s);
-    zx_arena_free(&p.mem);
-    return 0;
-}
-
-static void in_silence(void **state)
-{
-    (void)state;
-    run_threads(2, silent, NULL);
-}
-
 static int measured(zx_world *w, void *arg)
 {
     (void)arg;
@@ -345,13 +319,12 @@ static void sixteen_bits_are_refused(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(profile_cases) + 5];
+    struct CMUnitTest tests[ZX_COUNT(profile_cases) + 4];
     size_t n = 0;
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(sessions_interleaved);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(idle_sessions_sleep);
     for (size_t i = 0; i < ZX_COUNT(profile_cases); i++)
         tests[n++] = zx_case(profile_cases[i].name, times, &profile_cases[i]);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(in_silence);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(measured_for_the_simulator);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(sixteen_bits_are_refused);
     return cmocka_run_group_tests_name("sessions", tests, NULL, NULL);
