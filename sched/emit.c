@@ -1,53 +1,21 @@
-// emit.c - turns a draft into a Plan: slots, launches, instructions and events, micro-batch by
-// micro-batch.
-//
-// Compute is the clock. What happens at the boundary before step p, in this order: reduces whose
-// last contribution is there are issued; compute waits for the reduces whose bytes are given away
-// here; units that were read for the last time are freed; gathers are issued. What a transfer
-// overwrites is therefore done with once compute has passed the mark that the transfer waits for.
+// emit.c - turns a schedule into a Plan: slots, launches and steps; the instructions are
+// emit_insns.c's.
 // SPDX-License-Identifier: Apache-2.0
-#include "sched/pass.h"
+#include "sched/emit.h"
 
-#include <stdlib.h>
+#include <string.h>
 
-typedef struct sending {  // one execution of a gather launch
-    int64_t issue, first; // boundary it is issued at, step that reads it
-    uint32_t launch, event;
-} sending;
+// ---- slots --------------------------------------------------------------------------------------
 
-typedef struct timed { // something that happens at a boundary
-    int64_t at;
-    uint32_t what, step;
-} timed;
-
-typedef struct emitter {
-    const zx_draft *d;
-    zx_arena *mem;
-    zx_plan *p;
-    zx_insn *insns;
-    zx_slot *slots;
-    zx_unit *units;
-    zx_launch *launches;
-    zx_member *members;
-    uint32_t cap_insns, cap_launches, cap_members;
-    uint32_t *slot_of_storage, *slot_of_const, *slot_of_working, *slot_of_stay, *slot_of_work;
-    uint32_t *stay_of_use;
-    uint32_t first_reduce; // launch rows of the reduces begin here
-    uint32_t n_sendings, n_frees;
-    sending *sendings; // by issue
-    timed *frees;      // slots, by boundary
-} emitter;
-
-// ---- slots
-// ------------------------------------------------------------------------------------------------
-
-static uint32_t add_slot(emitter *e, uint32_t kind, uint32_t what, uint64_t bytes, uint64_t offset)
+static uint32_t add_slot(zx_emitter *e, uint32_t kind, uint32_t what, uint64_t bytes,
+                         uint64_t offset)
 {
+    ZX_GROW(e->mem, e->slots, e->p->n_slots, e->cap_slots);
     e->slots[e->p->n_slots] = (zx_slot){offset, bytes, kind, what};
     return e->p->n_slots++;
 }
 
-static uint32_t add_held(emitter *e, uint32_t kind, uint32_t what, uint64_t bytes, uint64_t *end)
+static uint32_t add_held(zx_emitter *e, uint32_t kind, uint32_t what, uint64_t bytes, uint64_t *end)
 {
     const uint32_t s = add_slot(e, kind, what, bytes, *end);
     *end += zx_align_up(bytes, ZX_ALIGN);
@@ -55,39 +23,40 @@ static uint32_t add_held(emitter *e, uint32_t kind, uint32_t what, uint64_t byte
     return s;
 }
 
-static bool buffer_changes(const zx_trace *t, uint32_t b)
-{
-    const zx_buffer *x = &t->graph->buffers[b];
-    return x->next != ZX_NONE && t->root[x->next] != x->value;
-}
-
 static uint64_t room(const zx_plan_options *o, const zx_unit *u, uint32_t whole, uint32_t size)
 {
     return (uint64_t)u->shard * (whole != 0 ? o->ranks : 1) * size;
 }
 
-static uint64_t add_held_slots(emitter *e)
+static void make_unit(const zx_emitter *e, uint32_t i)
 {
-    const zx_trace *t = e->d->trace;
+    const zx_graph *g = e->t->graph;
+    const zx_plan_options *o = e->o;
+    const zx_type *type = &g->values[g->params[i].value].type;
+    const int64_t n = zx_shape_count(&type->shape);
+    const uint32_t size = (uint32_t)zx_dtype_bytes(type->dtype);
+    e->units[i] = (zx_unit){.param = i,
+                            .grad_slot = ZX_NONE,
+                            .state_slot = {ZX_NONE, ZX_NONE},
+                            .master_slot = ZX_NONE,
+                            .param_whole = o->stage < 3 || o->ranks == 1,
+                            .grad_whole = o->stage < 2,
+                            .state_whole = o->stage < 1,
+                            .param_bytes = size,
+                            .grad_bytes = o->accumulate_bytes != 0 ? o->accumulate_bytes : size,
+                            .numel = n,
+                            .shard = n / o->ranks + (n % o->ranks != 0)};
+}
+
+static uint64_t add_held_slots(zx_emitter *e)
+{
+    const zx_trace *t = e->t;
     const zx_graph *g = t->graph;
-    const zx_plan_options *o = e->d->options;
+    const zx_plan_options *o = e->o;
     uint64_t end = 0;
     for (uint32_t i = 0; i < g->n_params; i++) {
         zx_unit *u = &e->units[i];
-        const zx_type *type = &g->values[g->params[i].value].type;
-        const int64_t n = zx_shape_count(&type->shape);
-        const uint32_t size = (uint32_t)zx_dtype_bytes(type->dtype);
-        *u = (zx_unit){.param = i,
-                       .grad_slot = ZX_NONE,
-                       .state_slot = {ZX_NONE, ZX_NONE},
-                       .param_whole = o->stage < 3 || o->ranks == 1,
-                       .grad_whole = o->stage < 2,
-                       .state_whole = o->stage < 1,
-                       .master_slot = ZX_NONE,
-                       .param_bytes = size,
-                       .grad_bytes = o->accumulate_bytes != 0 ? o->accumulate_bytes : size,
-                       .numel = n,
-                       .shard = n / o->ranks + (n % o->ranks != 0)};
+        make_unit(e, i);
         u->param_slot =
             add_held(e, ZX_SLOT_PARAM, i, room(o, u, u->param_whole, u->param_bytes), &end);
     }
@@ -97,12 +66,18 @@ static uint64_t add_held_slots(emitter *e)
             u->grad_slot =
                 add_held(e, ZX_SLOT_GRAD, i, room(o, u, u->grad_whole, u->grad_bytes), &end);
     }
+    for (uint32_t i = 0; i < g->n_params; i++) { // 16-bit parameters are trained in 32
+        zx_unit *u = &e->units[i];
+        if (g->params[i].grad != ZX_NONE && u->param_bytes < sizeof(float))
+            u->master_slot =
+                add_held(e, ZX_SLOT_MASTER, i, room(o, u, u->state_whole, sizeof(float)), &end);
+    }
     for (uint32_t k = 0; k < o->optimizer_states; k++)
         for (uint32_t i = 0; i < g->n_params; i++) {
             zx_unit *u = &e->units[i];
             if (g->params[i].grad != ZX_NONE)
                 u->state_slot[k] =
-                    add_held(e, ZX_SLOT_STATE, i, room(o, u, u->state_whole, 4), &end);
+                    add_held(e, ZX_SLOT_STATE, i, room(o, u, u->state_whole, sizeof(float)), &end);
         }
     for (uint32_t b = 0; b < g->n_buffers; b++) {
         const uint64_t bytes = zx_type_bytes(&g->values[g->buffers[b].value].type);
@@ -115,75 +90,82 @@ static uint64_t add_held_slots(emitter *e)
     return end;
 }
 
-static uint32_t held_slots_most(const zx_trace *t)
+static void start(zx_emitter *e, const zx_trace *t, const zx_plan_options *o, zx_arena *mem,
+                  zx_plan *p)
 {
-    return 4 * t->graph->n_params + 2 * t->graph->n_buffers + t->n_consts;
+    *e = (zx_emitter){.t = t, .o = o, .mem = mem, .p = p};
+    e->units = ZX_NEW(mem, zx_unit, t->graph->n_params + 1);
+    e->slot_of_working = ZX_NEW(mem, uint32_t, t->graph->n_buffers + 1);
+    e->slot_of_const = ZX_NEW(mem, uint32_t, t->n_consts + 1);
 }
 
 uint64_t zx_held_bytes(const zx_trace *t, const zx_plan_options *o)
 {
     zx_arena mem = {0};
     zx_plan p = {0};
-    const zx_draft d = {.trace = t, .options = o};
-    emitter e = {.d = &d, .p = &p};
-    e.slots = ZX_NEW(&mem, zx_slot, held_slots_most(t));
-    e.units = ZX_NEW(&mem, zx_unit, t->graph->n_params);
-    e.slot_of_working = ZX_NEW(&mem, uint32_t, t->graph->n_buffers);
-    e.slot_of_const = ZX_NEW(&mem, uint32_t, t->n_consts);
+    zx_emitter e;
+    start(&e, t, o, &mem, &p);
     const uint64_t end = add_held_slots(&e);
     zx_arena_free(&mem);
     return end;
 }
 
-static void add_slots(emitter *e)
+static void add_spans(zx_emitter *e, uint64_t held)
 {
-    const zx_draft *d = e->d;
-    const zx_trace *t = d->trace;
-    const uint32_t most = held_slots_most(t) + t->n_storages + t->n_steps + d->n_stays;
-    e->slots = ZX_NEW(e->mem, zx_slot, most);
-    e->units = ZX_NEW(e->mem, zx_unit, t->graph->n_params);
-    e->slot_of_working = ZX_NEW(e->mem, uint32_t, t->graph->n_buffers);
-    e->slot_of_const = ZX_NEW(e->mem, uint32_t, t->n_consts);
-    const uint64_t held = add_held_slots(e);
-    uint64_t *storage_at = ZX_NEW(e->mem, uint64_t, t->n_storages);
-    uint64_t *stay_at = ZX_NEW(e->mem, uint64_t, d->n_stays);
-    uint64_t *work_at = ZX_NEW(e->mem, uint64_t, t->n_steps);
-    uint64_t *const at[] = {
-        [ZX_SPAN_STORAGE] = storage_at, [ZX_SPAN_STAY] = stay_at, [ZX_SPAN_WORK] = work_at};
-    for (uint32_t i = 0; i < d->n_spans; i++)
-        at[d->spans[i].kind][d->spans[i].index] = d->spans[i].offset;
-    e->slot_of_storage = ZX_NEW(e->mem, uint32_t, t->n_storages);
-    e->slot_of_stay = ZX_NEW(e->mem, uint32_t, d->n_stays);
-    e->slot_of_work = ZX_NEW(e->mem, uint32_t, t->n_steps);
-    for (uint32_t i = 0; i < t->n_storages; i++) {
-        const zx_storage *s = &t->storages[i];
-        if (d->made_in[i] != ZX_NONE)
-            e->slot_of_storage[i] = e->units[d->made_in[i]].grad_slot;
-        else if (s->input != ZX_NONE)
-            e->slot_of_storage[i] =
-                add_slot(e, ZX_SLOT_INPUT, s->input, s->bytes, held + storage_at[i]);
-        else
-            e->slot_of_storage[i] =
-                add_slot(e, ZX_SLOT_VALUE, s->value, s->bytes, held + storage_at[i]);
+    const zx_schedule *s = e->s;
+    const zx_trace *t = e->t;
+    for (uint32_t i = 0; i < t->n_storages; i++)
+        e->slot_of_storage[i] =
+            s->made_in[i] != ZX_NONE ? e->units[s->made_in[i]].grad_slot : ZX_NONE;
+    for (uint32_t i = 0; i < t->n_steps; i++) e->slot_of_work[i] = ZX_NONE;
+    for (uint32_t i = 0; i < s->n_spans; i++) {
+        const zx_span *x = &s->spans[i];
+        const uint64_t at = held + x->offset;
+        const zx_storage *made = x->kind == ZX_SPAN_STORAGE ? &t->storages[x->index] : NULL;
+        switch ((zx_span_kind)x->kind) {
+        case ZX_SPAN_STORAGE:
+            e->slot_of_storage[x->index] =
+                made->input != ZX_NONE ? add_slot(e, ZX_SLOT_INPUT, made->input, x->bytes, at)
+                                       : add_slot(e, ZX_SLOT_VALUE, made->value, x->bytes, at);
+            break;
+        case ZX_SPAN_WORK:
+            e->slot_of_work[x->index] = add_slot(e, ZX_SLOT_WORK, x->index, x->bytes, at);
+            break;
+        case ZX_SPAN_STAY: // index: the unit
+            e->slot_of_span[i] = add_slot(e, ZX_SLOT_UNIT, x->index, x->bytes, at);
+            break;
+        case ZX_SPAN_FLAT: // `what` is set with its first launch
+            e->slot_of_span[i] = add_slot(e, ZX_SLOT_FLAT, ZX_NONE, x->bytes, at);
+            break;
+        case ZX_SPAN_BUCKET:
+            e->bucket = add_slot(e, ZX_SLOT_BUCKET, 0, x->bytes, at);
+            break;
+        }
     }
-    for (uint32_t i = 0; i < d->n_stays; i++) {
-        const zx_unit *u = &e->units[d->stays[i].unit];
-        e->slot_of_stay[i] = add_slot(e, ZX_SLOT_UNIT, u->param,
-                                      room(d->options, u, 1, u->param_bytes), held + stay_at[i]);
-    }
-    for (uint32_t s = 0; s < t->n_steps; s++)
-        e->slot_of_work[s] =
-            t->work[s] == 0 ? ZX_NONE : add_slot(e, ZX_SLOT_WORK, s, t->work[s], held + work_at[s]);
-    for (uint32_t i = 0; i < e->p->n_slots; i++) {
-        const uint64_t end = e->slots[i].offset + e->slots[i].bytes;
-        if (e->slots[i].bytes > 0 && end > e->p->arena_bytes) e->p->arena_bytes = end;
+    for (uint32_t i = 0; i < t->n_storages; i++) { // values without bytes
+        const zx_storage *x = &t->storages[i];
+        if (e->slot_of_storage[i] == ZX_NONE)
+            e->slot_of_storage[i] = x->input != ZX_NONE
+                                        ? add_slot(e, ZX_SLOT_INPUT, x->input, x->bytes, held)
+                                        : add_slot(e, ZX_SLOT_VALUE, x->value, x->bytes, held);
     }
 }
 
-// The slot of a value as step `step` reads it.
-static uint32_t slot_of(const emitter *e, uint32_t value, uint32_t step)
+static void add_slots(zx_emitter *e)
 {
-    const zx_trace *t = e->d->trace;
+    const zx_trace *t = e->t;
+    const uint64_t held = add_held_slots(e);
+    e->slot_of_storage = ZX_NEW(e->mem, uint32_t, t->n_storages + 1);
+    e->slot_of_work = ZX_NEW(e->mem, uint32_t, t->n_steps + 1);
+    e->slot_of_span = ZX_NEW(e->mem, uint32_t, e->s->n_spans + 1);
+    e->bucket = ZX_NONE;
+    add_spans(e, held);
+}
+
+// The slot of a value as step `step` of a micro-batch reads it.
+static uint32_t slot_of(const zx_emitter *e, uint32_t value, uint32_t micro, uint32_t step)
+{
+    const zx_trace *t = e->t;
     const zx_where w = t->where[value];
     switch ((zx_where_kind)w.kind) {
     case ZX_AT_STORAGE:
@@ -196,7 +178,9 @@ static uint32_t slot_of(const emitter *e, uint32_t value, uint32_t step)
         if (e->units[w.index].param_whole || e->units[w.index].numel == 0)
             return e->units[w.index].param_slot;
         for (uint32_t i = t->use_at[step]; i < t->use_at[step + 1]; i++)
-            if (t->uses[i].unit == w.index) return e->slot_of_stay[e->stay_of_use[i]];
+            if (t->uses[i].unit == w.index)
+                return e
+                    ->slot_of_span[e->s->holds[e->s->reads[(size_t)micro * t->n_uses + i]].span];
         zx_bug(__FILE__, __LINE__, "a step reads a unit without a use");
     case ZX_AT_NOWHERE:
         break;
@@ -204,417 +188,175 @@ static uint32_t slot_of(const emitter *e, uint32_t value, uint32_t step)
     return ZX_NONE;
 }
 
-static void add_steps(emitter *e)
+uint32_t zx_emit_loss_slot(const zx_emitter *e, uint32_t micro)
 {
-    const zx_trace *t = e->d->trace;
+    return slot_of(e, e->t->graph->loss, micro, e->t->loss_ready);
+}
+
+// ---- steps --------------------------------------------------------------------------------------
+
+// A step has the operands of the same step in the micro-batch before, unless a unit lies elsewhere.
+static void add_steps(zx_emitter *e)
+{
+    const zx_trace *t = e->t;
     const zx_graph *g = t->graph;
-    uint32_t n_args = 0;
-    for (uint32_t s = 0; s < t->n_steps; s++)
-        n_args += g->nodes[t->node[s]].n_in + g->nodes[t->node[s]].n_out;
-    uint32_t *args = ZX_NEW(e->mem, uint32_t, n_args);
-    const uint32_t n_steps = t->n_steps * t->micro_batches;
-    zx_plan_step *steps = ZX_NEW(e->mem, zx_plan_step, n_steps);
-    n_args = 0;
-    for (uint32_t s = 0; s < t->n_steps; s++) {
-        const zx_node *n = &g->nodes[t->node[s]];
-        steps[s] = (zx_plan_step){t->node[s], 0, n_args, n->n_in, n->n_out, e->slot_of_work[s]};
-        for (uint32_t i = 0; i < n->n_in + n->n_out; i++) {
-            const uint32_t v = i < n->n_in ? zx_node_in(g, n, i) : zx_node_out(g, n, i - n->n_in);
-            args[n_args++] = v == ZX_NONE ? ZX_NONE : slot_of(e, v, s);
+    const uint32_t n = t->n_steps;
+    zx_plan_step *steps = ZX_NEW(e->mem, zx_plan_step, (size_t)n * t->micro_batches);
+    uint32_t *args = NULL, n_args = 0, cap = 0;
+    for (uint32_t m = 0; m < t->micro_batches; m++)
+        for (uint32_t s = 0; s < n; s++) {
+            const zx_node *x = &g->nodes[t->node[s]];
+            zx_plan_step *step = &steps[m * n + s];
+            if (m > 0 && (e->s->whole_params || t->use_at[s] == t->use_at[s + 1])) {
+                *step = steps[s];
+                step->micro = m;
+                continue;
+            }
+            *step = (zx_plan_step){t->node[s], m, n_args, x->n_in, x->n_out, e->slot_of_work[s]};
+            for (uint32_t i = 0; i < x->n_in + x->n_out; i++) {
+                const uint32_t v =
+                    i < x->n_in ? zx_node_in(g, x, i) : zx_node_out(g, x, i - x->n_in);
+                ZX_GROW(e->mem, args, n_args, cap);
+                args[n_args++] = v == ZX_NONE ? ZX_NONE : slot_of(e, v, m, s);
+            }
+            if (m == 0) continue;
+            const zx_plan_step *was = step - n;
+            if (memcmp(args + was->arg, args + step->arg, (x->n_in + x->n_out) * sizeof *args) != 0)
+                continue;
+            n_args = step->arg;
+            step->arg = was->arg;
         }
-    }
-    for (uint32_t s = t->n_steps; s < n_steps; s++) { // the other micro-batches: the same operands
-        steps[s] = steps[s % t->n_steps];
-        steps[s].micro = s / t->n_steps;
-    }
     e->p->steps = steps;
     e->p->args = args;
-    e->p->n_steps = n_steps;
+    e->p->n_steps = n * t->micro_batches;
     e->p->n_args = n_args;
 }
 
-// ---- launches
-// ---------------------------------------------------------------------------------------------
+// ---- launches -----------------------------------------------------------------------------------
 
-static uint32_t open_launch(emitter *e)
+uint32_t zx_emit_open_launch(zx_emitter *e)
 {
     ZX_GROW(e->mem, e->launches, e->p->n_launches, e->cap_launches);
     e->launches[e->p->n_launches] = (zx_launch){e->p->n_members, 0, ZX_NONE};
     return e->p->n_launches++;
 }
 
-static void add_member(emitter *e, uint32_t unit, uint32_t slot)
+void zx_emit_add_member(zx_emitter *e, uint32_t unit, uint32_t slot, uint32_t part)
 {
+    zx_launch *l = &e->launches[e->p->n_launches - 1];
     ZX_GROW(e->mem, e->members, e->p->n_members, e->cap_members);
-    const zx_launch *l = &e->launches[e->p->n_launches - 1];
-    const zx_member *last = &e->members[e->p->n_members - 1];
+    const zx_member *last = &e->members[e->p->n_members] - 1;
     const uint64_t at = l->n_members == 0 ? 0 : last->at + (uint64_t)e->units[last->unit].shard;
-    e->members[e->p->n_members++] = (zx_member){unit, slot, ZX_NONE, 0, at};
-    e->launches[e->p->n_launches - 1].n_members++;
+    e->members[e->p->n_members++] = (zx_member){unit, slot, part, 0, at};
+    l->n_members++;
 }
 
-typedef struct resident { // a unit that is in place only before the first micro-batch: a stay and
-                          // its
-    uint32_t stay;        // first read there
-    int64_t first, last;
-} resident;
-
-static int by_first(const void *a, const void *b)
+// Where a gradient of the launch that is being made lies in the bucket.
+static uint32_t part_slot(zx_emitter *e, uint32_t unit)
 {
-    const resident *x = a, *y = b;
-    if (x->first != y->first) return x->first < y->first ? -1 : 1;
-    return x->stay < y->stay ? -1 : x->stay > y->stay;
+    const zx_launch *l = &e->launches[e->p->n_launches - 1];
+    const zx_member *last = &e->members[e->p->n_members] - 1;
+    const zx_unit *u = &e->units[unit];
+    uint64_t offset = e->slots[e->bucket].offset;
+    if (l->n_members > 0)
+        offset = zx_align_up(e->slots[last->part].offset + e->slots[last->part].bytes, ZX_ALIGN);
+    uint32_t *slot = &e->part_of[unit];
+    if (*slot == ZX_NONE || e->slots[*slot].offset != offset)
+        *slot = add_slot(e, ZX_SLOT_PART, unit, room(e->o, u, 1, u->param_bytes), offset);
+    return *slot;
 }
 
-static int by_use(const void *a, const void *b)
+static bool same_members(const zx_emitter *e, const zx_launch *a, const zx_launch *b)
 {
-    const sending *x = a, *y = b;
-    if (x->first != y->first) return x->first < y->first ? -1 : 1;
-    return x->launch < y->launch ? -1 : x->launch > y->launch;
+    return a->n_members == b->n_members && a->flat == b->flat &&
+           memcmp(e->members + a->member, e->members + b->member,
+                  a->n_members * sizeof *e->members) == 0;
 }
 
-static int by_issue(const void *a, const void *b)
+// Equal launches, of other micro-batches mostly, are one row.
+static uint32_t close_launch(zx_emitter *e)
 {
-    const sending *x = a, *y = b;
-    if (x->issue != y->issue) return x->issue < y->issue ? -1 : 1;
-    return by_use(a, b);
-}
-
-static int by_time(const void *a, const void *b)
-{
-    const timed *x = a, *y = b;
-    if (x->at != y->at) return x->at < y->at ? -1 : 1;
-    return x->what < y->what ? -1 : x->what > y->what;
-}
-
-static uint64_t launch_bytes(const emitter *e, uint32_t launch)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < e->launches[launch].n_members; i++)
-        bytes += e->d->unit_bytes[e->members[e->launches[launch].member + i].unit];
-    return bytes;
-}
-
-static void add_free(emitter *e, uint32_t stay, int64_t last)
-{
-    e->frees[e->n_frees++] = (timed){last + 1, e->slot_of_stay[stay], (uint32_t)last};
-}
-
-// What the first micro-batch gathers beside what every one does: units that are there already in
-// the later ones.
-static void send_residents(emitter *e)
-{
-    const zx_draft *d = e->d;
-    const zx_trace *t = d->trace;
-    const int64_t n = t->n_steps;
-    resident *list = ZX_NEW(e->mem, resident, d->n_stays);
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < d->n_stays; i++) {
-        const zx_stay *s = &d->stays[i];
-        if (s->always)
-            list[count++] = (resident){i, s->first, s->last + n * ((int64_t)t->micro_batches - 1)};
-        if (!s->wraps) continue;
-        int64_t at = s->first;
-        for (uint32_t u = s->use; at < n; u = t->uses[u].next) at += (int64_t)t->uses[u].steps + 1;
-        list[count++] = (resident){i, at - n, s->last - n};
+    const uint32_t row = e->p->n_launches - 1;
+    const zx_launch *l = &e->launches[row];
+    uint32_t h = 2166136261u;
+    for (uint32_t i = 0; i < l->n_members; i++) {
+        const zx_member *m = &e->members[l->member + i];
+        h = (h ^ m->unit) * 16777619u;
+        h = (h ^ m->slot) * 16777619u;
     }
-    qsort(list, count, sizeof *list, by_first);
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const uint32_t unit = d->stays[list[i].stay].unit;
-        if (i == 0 || bytes + d->unit_bytes[unit] > d->knobs.launch_bytes) {
-            e->sendings[e->n_sendings++] =
-                (sending){.issue = -1, .first = list[i].first, .launch = open_launch(e)};
-            bytes = 0;
+    for (;; h++) {
+        uint32_t *at = &e->rows[h & (e->n_rows - 1)];
+        if (*at == ZX_NONE) {
+            *at = row;
+            return row;
         }
-        bytes += d->unit_bytes[unit];
-        add_member(e, unit, e->slot_of_stay[list[i].stay]);
-        add_free(e, list[i].stay, list[i].last);
-    }
-    // When they leave: backwards from their uses, between the launches that leave anyway. Their
-    // bytes are theirs from the start.
-    double after = 1e300;
-    qsort(e->sendings, e->n_sendings, sizeof *e->sendings, by_use);
-    for (uint32_t i = e->n_sendings; i-- > 0;) {
-        sending *s = &e->sendings[i];
-        if (s->first >= n) continue;
-        const double use = t->at[s->first];
-        const double takes =
-            zx_gather_seconds(&d->options->machine, d->options->ranks, launch_bytes(e, s->launch));
-        const double start = (use < after ? use : after) - takes * d->knobs.eager;
-        after = start;
-        if (s->issue >= 0) continue;
-        int64_t a = 0, b = s->first;
-        while (a < b) {
-            const int64_t mid = a + (b - a + 1) / 2;
-            if (t->at[mid] <= start)
-                a = mid;
-            else
-                b = mid - 1;
-        }
-        s->issue = d->knobs.eager > 0 ? a : s->first;
+        if (!same_members(e, &e->launches[*at], l)) continue;
+        e->p->n_members = l->member;
+        e->p->n_launches--;
+        return *at;
     }
 }
 
-static void add_gathers(emitter *e)
+static void add_launches(zx_emitter *e)
 {
-    const zx_draft *d = e->d;
-    const zx_trace *t = d->trace;
-    const int64_t n = t->n_steps;
-    const size_t most = ((size_t)t->micro_batches + 1) * d->n_stays;
-    e->stay_of_use = ZX_NEW(e->mem, uint32_t, t->n_uses);
-    for (uint32_t i = 0; i < d->n_stays; i++)
-        for (uint32_t k = 0, u = d->stays[i].use; k < d->stays[i].n_uses; k++, u = t->uses[u].next)
-            e->stay_of_use[u] = i;
-    e->sendings = ZX_NEW(e->mem, sending, most);
-    e->frees = ZX_NEW(e->mem, timed, most);
-    uint32_t *row = ZX_NEW(e->mem, uint32_t, d->n_stays); // by the pass's launch
-    for (uint32_t i = 0, last = ZX_NONE; i < d->n_stays; i++) {
-        const zx_stay *s = &d->stays[i];
-        if (s->always) continue;
-        if (s->launch != last) row[s->launch] = open_launch(e);
-        last = s->launch;
-        add_member(e, s->unit, e->slot_of_stay[i]);
-    }
-    for (uint32_t m = 0; m < t->micro_batches; m++) {
-        const int64_t base = n * (int64_t)m;
-        for (uint32_t i = 0, last = ZX_NONE; i < d->n_stays; i++) {
-            const zx_stay *s = &d->stays[i];
-            if (s->always) continue;
-            if (s->launch != last) {
-                const int64_t issue = base + s->issue;
-                e->sendings[e->n_sendings++] =
-                    (sending){issue < 0 ? 0 : issue, base + s->first, row[s->launch], ZX_NONE};
+    const zx_schedule *s = e->s;
+    const zx_graph *g = e->t->graph;
+    e->n_rows = 16;
+    while (e->n_rows < 4 * s->n_transfers) e->n_rows *= 2;
+    e->rows = ZX_NEW(e->mem, uint32_t, e->n_rows);
+    for (uint32_t i = 0; i < e->n_rows; i++) e->rows[i] = ZX_NONE;
+    e->part_of = ZX_NEW(e->mem, uint32_t, g->n_params + 1);
+    for (uint32_t u = 0; u < g->n_params; u++) e->part_of[u] = ZX_NONE;
+    e->row_of = ZX_NEW(e->mem, uint32_t, s->n_transfers + 1);
+    for (uint32_t i = 0; i < s->n_transfers; i++) {
+        const zx_transfer *x = &s->transfers[i];
+        const uint32_t row = zx_emit_open_launch(e);
+        if (x->flat) e->launches[row].flat = e->slot_of_span[x->span];
+        for (uint32_t k = 0; k < x->n; k++) {
+            if (!x->reduce) {
+                const zx_hold *h = &s->holds[x->first + k];
+                zx_emit_add_member(e, h->unit, e->slot_of_span[h->span], ZX_NONE);
+                continue;
             }
-            last = s->launch;
-            int64_t end = s->first; // in the last micro-batch there is nothing to stay for
-            for (uint32_t u = s->use; m + 1 == t->micro_batches && s->wraps; u = t->uses[u].next) {
-                const int64_t next = end + (int64_t)t->uses[u].steps + 1;
-                if (next >= n) break;
-                end = next;
-            }
-            add_free(e, i, base + (m + 1 == t->micro_batches && s->wraps ? end : s->last));
+            const zx_gradient *d = &s->gradients[x->first + k];
+            const uint32_t part = x->bucket ? part_slot(e, d->unit) : ZX_NONE;
+            zx_emit_add_member(
+                e, d->unit, slot_of(e, g->params[d->unit].grad, d->micro, e->t->n_steps - 1), part);
         }
-    }
-    send_residents(e);
-    qsort(e->sendings, e->n_sendings, sizeof *e->sendings, by_issue);
-    qsort(e->frees, e->n_frees, sizeof *e->frees, by_time);
-}
-
-static void add_reduces(emitter *e)
-{
-    const zx_draft *d = e->d;
-    const zx_graph *g = d->trace->graph;
-    e->first_reduce = e->p->n_launches;
-    for (uint32_t i = 0; i < d->n_flows; i++) {
-        const zx_flow *f = &d->flows[i];
-        if (i == 0 || f->launch != d->flows[i - 1].launch) open_launch(e);
-        add_member(e, f->unit, slot_of(e, g->params[f->unit].grad, d->trace->n_steps - 1));
+        e->row_of[i] = close_launch(e);
+        if (x->flat && e->slots[e->slot_of_span[x->span]].what == ZX_NONE)
+            e->slots[e->slot_of_span[x->span]].what = e->row_of[i];
     }
 }
 
-// ---- instructions
-// -----------------------------------------------------------------------------------------
-
-static void put(emitter *e, zx_insn_id id, zx_stream stream, zx_pass_id by, uint32_t step,
-                uint32_t a, uint32_t b, uint32_t c)
+static void measure(zx_emitter *e)
 {
-    ZX_GROW(e->mem, e->insns, e->p->n_insns, e->cap_insns);
-    e->insns[e->p->n_insns++] =
-        (zx_insn){(uint8_t)id, (uint8_t)stream, (uint16_t)by, step, a, b, c};
-}
-
-static uint32_t put_mark(emitter *e, uint32_t step)
-{
-    const uint32_t event = e->p->n_events++;
-    put(e, ZX_I_MARK, ZX_S_COMPUTE, ZX_PASS_emit, step, ZX_NONE, ZX_NONE, event);
-    return event;
-}
-
-static void put_wait(emitter *e, zx_stream stream, uint32_t step, uint32_t event)
-{
-    put(e, ZX_I_WAIT, stream, ZX_PASS_emit, step, event, ZX_NONE, ZX_NONE);
-}
-
-typedef struct cursor {        // how far the boundaries have come
-    uint32_t sent, freed;      // of sendings and frees
-    uint32_t awaited;          // sendings whose gather compute has waited for
-    uint32_t reduced, drained; // reduces issued, waited for
-    uint32_t mark;             // compute has done nothing since this one; ZX_NONE
-    uint32_t *event;           // by reduce
-    const timed *due, *over;   // reduces in order: when they are issued, when waited for
-    uint32_t n_reduces;
-} cursor;
-
-static uint32_t mark_here(emitter *e, cursor *c, uint32_t step)
-{
-    if (c->mark == ZX_NONE) c->mark = put_mark(e, step);
-    return c->mark;
-}
-
-static void issue_reduces(emitter *e, cursor *c, int64_t p, uint32_t step)
-{
-    const zx_plan_options *o = e->d->options;
-    bool first = true;
-    for (; c->reduced < c->n_reduces && c->due[c->reduced].at == p; c->reduced++) {
-        if (first) put_wait(e, ZX_S_REDUCE, step, mark_here(e, c, step));
-        first = false;
-        const timed *r = &c->due[c->reduced];
-        c->event[c->reduced] = e->p->n_events++;
-        put(e, o->stage < 2 ? ZX_I_ALLREDUCE : ZX_I_REDUCE, ZX_S_REDUCE, ZX_PASS_gradients, r->step,
-            r->what, r->step >= e->d->trace->n_steps, c->event[c->reduced]);
+    for (uint32_t i = 0; i < e->p->n_slots; i++) {
+        const uint64_t end = e->slots[i].offset + e->slots[i].bytes;
+        if (e->slots[i].bytes > 0 && end > e->p->arena_bytes) e->p->arena_bytes = end;
     }
 }
 
-// The stream runs in order: waiting for the last of several is waiting for all.
-static void drain_reduces(emitter *e, cursor *c, int64_t p, uint32_t step)
+void zx_schedule_emit(const zx_schedule *s, zx_arena *mem, zx_plan *out)
 {
-    uint32_t upto = c->drained;
-    while (upto < c->n_reduces && c->over[upto].at <= p) upto++;
-    if (upto == c->drained) return;
-    put_wait(e, ZX_S_COMPUTE, step, c->event[upto - 1]);
-    c->drained = upto;
-    c->mark = ZX_NONE;
-}
-
-static void free_units(emitter *e, cursor *c, int64_t p)
-{
-    for (; c->freed < e->n_frees && e->frees[c->freed].at == p; c->freed++) {
-        put(e, ZX_I_FREE, ZX_S_COMPUTE, ZX_PASS_residency, e->frees[c->freed].step,
-            e->frees[c->freed].what, ZX_NONE, e->p->n_events++);
-        c->mark = ZX_NONE;
-    }
-}
-
-static void issue_gathers(emitter *e, cursor *c, int64_t p, uint32_t step)
-{
-    bool first = true;
-    for (; c->sent < e->n_sendings && e->sendings[c->sent].issue == p; c->sent++) {
-        sending *s = &e->sendings[c->sent];
-        if (first) put_wait(e, ZX_S_GATHER, step, mark_here(e, c, step));
-        first = false;
-        s->event = e->p->n_events++;
-        put(e, ZX_I_GATHER, ZX_S_GATHER, s->issue < s->first ? ZX_PASS_prefetch : ZX_PASS_residency,
-            (uint32_t)s->first, s->launch, ZX_NONE, s->event);
-    }
-}
-
-static void await_gathers(emitter *e, cursor *c, int64_t p, uint32_t step,
-                          const uint32_t *last_sent)
-{
-    const uint32_t upto = last_sent[p]; // sendings that this step needs, with those before them
-    if (upto <= c->awaited) return;
-    put_wait(e, ZX_S_COMPUTE, step, e->sendings[upto - 1].event);
-    c->awaited = upto;
-    c->mark = ZX_NONE;
-}
-
-static void put_micro_batches(emitter *e)
-{
-    const zx_draft *d = e->d;
-    const zx_trace *t = d->trace;
-    const zx_graph *g = t->graph;
-    const int64_t n = t->n_steps, end = n * (int64_t)t->micro_batches;
-    const uint32_t n_launches = e->p->n_launches - e->first_reduce;
-    cursor c = {.mark = ZX_NONE, .n_reduces = n_launches * t->micro_batches};
-    c.event = ZX_NEW(e->mem, uint32_t, c.n_reduces);
-    timed *due = ZX_NEW(e->mem, timed, c.n_reduces), *over = ZX_NEW(e->mem, timed, c.n_reduces);
-    for (uint32_t m = 0, k = 0; m < t->micro_batches; m++)
-        for (uint32_t i = 0; i < d->n_flows; i++) {
-            if (i + 1 < d->n_flows && d->flows[i].launch == d->flows[i + 1].launch) continue;
-            const int64_t base = n * (int64_t)m;
-            const int64_t drained = base + d->flows[i].drained + 1;
-            const uint32_t row = e->first_reduce + d->flows[i].launch;
-            const uint32_t step = (uint32_t)(base + d->flows[i].ready);
-            due[k] = (timed){base + d->flows[i].ready + 1, row, step};
-            over[k++] = (timed){drained < end ? drained : end, row, step};
-        }
-    // A reduce can't be over later than one that is issued after it.
-    for (uint32_t k = c.n_reduces; k-- > 1;)
-        if (over[k - 1].at > over[k].at) over[k - 1].at = over[k].at;
-    c.due = due;
-    c.over = over;
-    uint32_t *last_sent = ZX_NEW(e->mem, uint32_t, (size_t)end + 1);
-    for (uint32_t i = 0; i < e->n_sendings; i++)
-        if (last_sent[e->sendings[i].first] < i + 1) last_sent[e->sendings[i].first] = i + 1;
-    uint32_t *feeds = ZX_NEW(e->mem, uint32_t, t->n_steps); // by step: how many inputs begin there
-    for (uint32_t i = 0; i < g->n_inputs; i++)
-        if (t->input_at[i] != ZX_NONE) feeds[t->storages[t->input_at[i]].born]++;
-
-    for (int64_t p = 0; p <= end; p++) {
-        const uint32_t step = p < end ? (uint32_t)p : ZX_NONE;
-        issue_reduces(e, &c, p, step);
-        drain_reduces(e, &c, p, step);
-        free_units(e, &c, p);
-        issue_gathers(e, &c, p, step);
-        if (p == end) break;
-        const uint32_t s = step % t->n_steps, m = step / t->n_steps;
-        for (uint32_t i = 0; feeds[s] > 0 && i < g->n_inputs; i++)
-            if (t->input_at[i] != ZX_NONE && t->storages[t->input_at[i]].born == s)
-                put(e, ZX_I_FEED, ZX_S_COMPUTE, ZX_PASS_emit, step,
-                    e->slot_of_storage[t->input_at[i]], m, ZX_NONE);
-        await_gathers(e, &c, p, step, last_sent);
-        put(e, ZX_I_EXEC, ZX_S_COMPUTE, ZX_PASS_emit, step, step, ZX_NONE, ZX_NONE);
-        if (s == t->loss_ready)
-            put(e, ZX_I_LOSS, ZX_S_COMPUTE, ZX_PASS_emit, step, slot_of(e, g->loss, s), m, ZX_NONE);
-        c.mark = ZX_NONE;
-    }
-}
-
-// Stages 1 and 2 keep parameters whole: what each rank updated goes to all.
-static void put_updates(emitter *e)
-{
-    const zx_draft *d = e->d;
-    const zx_graph *g = d->trace->graph;
-    const zx_plan_options *o = d->options;
-    const bool spread = (o->stage == 1 || o->stage == 2) && o->ranks > 1;
-    uint32_t last_event = ZX_NONE;
-    for (uint32_t u = 0; u < g->n_params;) {
-        uint64_t bytes = 0;
-        uint32_t launch = ZX_NONE;
-        for (; u < g->n_params; u++) {
-            if (!zx_param_trained(g, u)) continue;
-            if (launch != ZX_NONE && bytes + d->unit_bytes[u] > d->knobs.launch_bytes) break;
-            put(e, ZX_I_UPDATE, ZX_S_COMPUTE, ZX_PASS_emit, ZX_NONE, u, ZX_NONE, ZX_NONE);
-            bytes += d->unit_bytes[u];
-            if (!spread) continue;
-            if (launch == ZX_NONE) launch = open_launch(e);
-            add_member(e, u, e->units[u].param_slot);
-        }
-        if (launch == ZX_NONE) continue;
-        put_wait(e, ZX_S_GATHER, ZX_NONE, put_mark(e, ZX_NONE));
-        last_event = e->p->n_events++;
-        put(e, ZX_I_GATHER, ZX_S_GATHER, ZX_PASS_prefetch, ZX_NONE, launch, ZX_NONE, last_event);
-        if (!o->no_overlap) continue;
-        put_wait(e, ZX_S_COMPUTE, ZX_NONE, last_event);
-        last_event = ZX_NONE;
-    }
-    if (last_event != ZX_NONE) put_wait(e, ZX_S_COMPUTE, ZX_NONE, last_event);
-}
-
-void zx_emit(const zx_draft *d, zx_arena *mem, zx_plan *out)
-{
-    const zx_trace *t = d->trace;
-    const zx_plan_options *o = d->options;
+    const zx_trace *t = s->trace;
+    const zx_plan_options *o = s->options;
     *out = (zx_plan){.ranks = o->ranks,
                      .stage = o->stage,
-                     .micro_batches = o->micro_batches,
+                     .micro_batches = t->micro_batches,
                      .optimizer_states = o->optimizer_states,
                      .n_units = t->graph->n_params,
                      .graph_hash = zx_graph_hash(t->graph),
-                     .budget = o->budget,
-                     .policy = "zerox"};
-    emitter e = {.d = d, .mem = mem, .p = out};
+                     .budget = o->budget};
+    memcpy(out->policy, s->policy, sizeof out->policy);
+    zx_emitter e;
+    start(&e, t, o, mem, out);
+    e.s = s;
     add_slots(&e);
-    add_gathers(&e);
+    add_launches(&e);
     add_steps(&e);
-    add_reduces(&e);
-    put_micro_batches(&e);
-    put(&e, ZX_I_NORM, ZX_S_COMPUTE, ZX_PASS_emit, ZX_NONE, ZX_NONE, ZX_NONE, ZX_NONE);
-    for (uint32_t b = 0; b < t->graph->n_buffers; b++)
-        if (buffer_changes(t, b))
-            put(&e, ZX_I_COMMIT, ZX_S_COMPUTE, ZX_PASS_emit, ZX_NONE, b, ZX_NONE, ZX_NONE);
-    put_updates(&e);
+    zx_emit_insns(&e);
+    measure(&e);
     out->insns = e.insns;
     out->slots = e.slots;
     out->units = e.units;

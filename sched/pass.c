@@ -110,11 +110,12 @@ int64_t zx_load_most(const zx_load *l, int64_t from, int64_t to)
 
 // The unit whose gradient shard a storage may be: alone on one rank with one micro-batch there is
 // nothing to add, so the step that makes the gradient writes it where UPDATE reads it.
-static void make_in_place(const zx_trace *t, const zx_plan_options *o, uint32_t *made_in)
+const uint32_t *zx_made_in(const zx_trace *t, const zx_plan_options *o, zx_arena *mem)
 {
     const zx_graph *g = t->graph;
+    uint32_t *made_in = ZX_NEW(mem, uint32_t, t->n_storages + 1);
     for (uint32_t i = 0; i < t->n_storages; i++) made_in[i] = ZX_NONE;
-    if (o->ranks != 1 || o->micro_batches != 1) return;
+    if (o->ranks != 1 || o->micro_batches != 1) return made_in;
     for (uint32_t u = 0; u < g->n_params; u++) {
         if (t->grad_ready[u] == ZX_NONE) continue;
         const zx_where w = t->where[g->params[u].grad];
@@ -126,6 +127,15 @@ static void make_in_place(const zx_trace *t, const zx_plan_options *o, uint32_t 
     for (uint32_t i = 0; i < t->n_storages; i++)
         if (made_in[i] == ZX_NONE - 1 || (loss.kind == ZX_AT_STORAGE && loss.index == i))
             made_in[i] = ZX_NONE;
+    return made_in;
+}
+
+uint64_t zx_unit_padded(const zx_trace *t, const zx_plan_options *o, uint32_t unit)
+{
+    const zx_type *type = &t->graph->values[t->graph->params[unit].value].type;
+    const uint64_t n = (uint64_t)zx_shape_count(&type->shape);
+    const uint64_t shard = n / o->ranks + (n % o->ranks != 0);
+    return zx_align_up(shard * o->ranks * zx_dtype_bytes(type->dtype), ZX_ALIGN);
 }
 
 zx_status zx_draft_make(const zx_trace *t, const zx_plan_options *o, zx_arena *mem, zx_draft *d,
@@ -137,17 +147,13 @@ zx_status zx_draft_make(const zx_trace *t, const zx_plan_options *o, zx_arena *m
     uint64_t *bytes = ZX_NEW(mem, uint64_t, g->n_params),
              *elements = ZX_NEW(mem, uint64_t, g->n_params);
     for (uint32_t u = 0; u < g->n_params; u++) {
-        const int64_t n = zx_shape_count(&g->values[g->params[u].value].type.shape);
-        const uint64_t shard = ((uint64_t)n + o->ranks - 1) / o->ranks;
-        const uint64_t size = zx_dtype_bytes(g->values[g->params[u].value].type.dtype);
-        bytes[u] = zx_align_up(shard * o->ranks * size, ZX_ALIGN);
-        elements[u] = (uint64_t)n;
+        bytes[u] = zx_unit_padded(t, o, u);
+        elements[u] = (uint64_t)zx_shape_count(&g->values[g->params[u].value].type.shape);
     }
     d->unit_bytes = bytes;
     d->unit_elements = elements;
-    uint32_t *made_in = ZX_NEW(mem, uint32_t, t->n_storages);
-    make_in_place(t, o, made_in);
-    d->made_in = made_in;
+    d->made_in = zx_made_in(t, o, mem);
+    const uint32_t *made_in = d->made_in;
 
     zx_load_make(&d->bytes, t->n_steps, mem);
     zx_load_make(&d->elements, t->n_steps, mem);

@@ -115,6 +115,17 @@ zx_status zx_draft_make(const zx_trace *t, const zx_plan_options *o, zx_arena *m
 // Starts over with other knobs and runs the passes up to emission.
 void zx_draft_run(zx_draft *d, const zx_draft *facts, const zx_knobs *knobs);
 
+// By storage: the unit whose gradient shard it is made in (one rank, one micro-batch); ZX_NONE.
+const uint32_t *zx_made_in(const zx_trace *t, const zx_plan_options *o, zx_arena *mem);
+uint64_t zx_unit_padded(const zx_trace *t, const zx_plan_options *o,
+                        uint32_t unit); // bytes, aligned
+
+// First-fit addresses for spans, in one of ZX_PLACE_ORDERS orders: `rounds` times, until the
+// highest end, which is returned, is at most `enough`. micro_batches: of the line (spans that
+// repeat).
+uint64_t zx_place(zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
+                  uint32_t order, int rounds, uint64_t enough, zx_arena *mem);
+
 void zx_pass_residency(zx_draft *d);
 void zx_pass_prefetch(zx_draft *d);
 void zx_pass_gradients(zx_draft *d);

@@ -75,6 +75,7 @@ static double key_of(const zx_span *s, uint32_t order)
 typedef struct placed {
     uint64_t offset, end;
     uint32_t from, length; // around the circle
+    const zx_span *span;
 } placed;
 
 typedef struct shelf { // in order of offset
@@ -87,7 +88,7 @@ typedef struct shelf { // in order of offset
 #define PARTS 32
 #define FEW 3 // parts: for spans that touch more, all is walked through
 typedef struct shelves {
-    uint32_t n_steps, part; // steps of a part
+    uint32_t n_steps, micro_batches, part; // steps of a part
     shelf all, by_part[PARTS];
 } shelves;
 
@@ -127,11 +128,39 @@ static void keep(shelves *s, zx_arena *mem, placed x)
     }
 }
 
+typedef struct line { // where a span is on the step's line: [from, to] moved by lo..hi rounds
+    int64_t from, to, lo, hi;
+} line;
+
+static line line_of(const zx_span *s, int64_t n, int64_t micros)
+{
+    if (s->repeat > 0) return (line){s->from, s->to, 0, (int64_t)s->repeat - 1};
+    // Around the circle: what wraps is there before the first round or after the last, too.
+    return (line){s->from, s->to, s->to >= n ? -1 : 0, s->from < 0 ? micros : micros - 1};
+}
+
+static int64_t floor_div(int64_t a, int64_t b)
+{
+    return a >= 0 ? a / b : -((-a + b - 1) / b);
+}
+
+// Two spans of which the circle says that they meet: whether they do, where one isn't in every
+// micro-batch.
+static bool meet_on_line(const zx_span *a, const zx_span *b, int64_t n, int64_t micros)
+{
+    if (a->repeat == 0 && b->repeat == 0) return true;
+    const line x = line_of(a, n, micros), y = line_of(b, n, micros);
+    int64_t lo = -floor_div(y.to - x.from, n), hi = floor_div(x.to - y.from, n);
+    if (lo < y.lo - x.hi) lo = y.lo - x.hi;
+    if (hi > y.hi - x.lo) hi = y.hi - x.lo;
+    return lo <= hi;
+}
+
 // Moves *at up past what shares steps with [from, from + length) and lies in the way; true if it
 // moved.
-static bool climb(const shelf *s, uint32_t n, uint32_t from, uint32_t length, uint64_t bytes,
-                  uint64_t *at)
+static bool climb(const shelves *all, const shelf *s, const placed *p, uint64_t bytes, uint64_t *at)
 {
+    const uint32_t n = all->n_steps, from = p->from, length = p->length;
     const uint64_t before = *at;
     for (uint32_t i = 0; i < s->n && s->at[i].offset < *at + bytes; i++) {
         const placed *x = &s->at[i];
@@ -139,82 +168,93 @@ static bool climb(const shelf *s, uint32_t n, uint32_t from, uint32_t length, ui
         // How far one begins after the other, around the circle.
         const uint32_t a = x->from >= from ? x->from - from : x->from + n - from;
         const uint32_t b = a == 0 ? 0 : n - a;
-        if (a < length || b < x->length) *at = zx_align_up(x->end, ZX_ALIGN);
+        if ((a < length || b < x->length) && meet_on_line(p->span, x->span, n, all->micro_batches))
+            *at = zx_align_up(x->end, ZX_ALIGN);
     }
     return *at != before;
 }
 
 // First fit: the lowest address at which a span meets nobody.
-static uint64_t lowest(const shelves *s, uint32_t from, uint32_t length, uint64_t bytes)
+static uint64_t lowest(const shelves *s, const placed *x, uint64_t bytes)
 {
     uint64_t at = 0;
-    const uint32_t n = s->n_steps, first = part_of(s, from);
-    const bool wraps = from + length > n;
-    const uint32_t last = wraps ? first : part_of(s, from + length - 1);
+    const uint32_t first = part_of(s, x->from);
+    const bool wraps = x->from + x->length > s->n_steps;
+    const uint32_t last = wraps ? first : part_of(s, x->from + x->length - 1);
     if (wraps || last - first >= FEW) {
-        climb(&s->all, n, from, length, bytes, &at);
+        climb(s, &s->all, x, bytes, &at);
         return at;
     }
     for (bool moved = true; moved;) { // until no part has anything in the way
         moved = false;
-        for (uint32_t p = first; p <= last; p++)
-            moved |= climb(&s->by_part[p], n, from, length, bytes, &at);
+        for (uint32_t p = first; p <= last; p++) moved |= climb(s, &s->by_part[p], x, bytes, &at);
         if (first == last) break;
     }
     return at;
 }
 
 // Returns which item ends highest.
-static uint32_t fit(zx_draft *d, const item *items, shelves *s)
+static uint32_t fit(zx_span *spans, uint32_t n_spans, const item *items, shelves *s, zx_arena *mem,
+                    uint64_t *highest)
 {
-    const uint32_t n = s->n_steps;
+    const int64_t n = s->n_steps;
     uint32_t top = 0;
-    d->transient = 0;
+    *highest = 0;
     s->all.n = 0;
     for (uint32_t p = 0; p < PARTS; p++) s->by_part[p].n = 0;
-    for (uint32_t k = 0; k < d->n_spans; k++) {
-        zx_span *x = &d->spans[items[k].span];
-        const uint32_t length = x->to - x->from + 1 >= n ? n : (uint32_t)(x->to - x->from + 1);
-        const uint32_t from = (uint32_t)((x->from % n + n) % n);
-        x->offset = lowest(s, from, length, x->bytes);
-        if (x->offset + x->bytes > d->transient) {
-            d->transient = x->offset + x->bytes;
+    for (uint32_t k = 0; k < n_spans; k++) {
+        zx_span *x = &spans[items[k].span];
+        placed p = {.span = x};
+        p.length = x->to - x->from + 1 >= n ? s->n_steps : (uint32_t)(x->to - x->from + 1);
+        p.from = (uint32_t)((x->from % n + n) % n);
+        x->offset = lowest(s, &p, x->bytes);
+        p.offset = x->offset;
+        p.end = x->offset + x->bytes;
+        if (p.end > *highest) {
+            *highest = p.end;
             top = k;
         }
-        keep(s, d->mem, (placed){x->offset, x->offset + x->bytes, from, length});
+        keep(s, mem, p);
     }
     return top;
 }
 
 // Where more than the limit comes out, what ends highest is taken first the next time.
-void zx_pass_place(zx_draft *d)
+uint64_t zx_place(zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
+                  uint32_t order, int rounds, uint64_t enough, zx_arena *mem)
 {
-    collect(d);
-    item *items = ZX_NEW(d->mem, item, d->n_spans);
-    shelves *list = ZX_NEW(d->mem, shelves, 1);
-    list->n_steps = d->trace->n_steps;
-    list->part = d->trace->n_steps / PARTS + 1;
-    zx_span *best = ZX_NEW(d->mem, zx_span, d->n_spans);
-    for (uint32_t i = 0; i < d->n_spans; i++)
-        items[i] = (item){key_of(&d->spans[i], d->knobs.order), i};
-    qsort(items, d->n_spans, sizeof *items, higher);
-    const int64_t load = zx_load_most(&d->bytes, 0, (int64_t)d->trace->n_steps - 1);
-    const uint64_t enough =
-        load > 0 && (uint64_t)load > d->knobs.limit ? (uint64_t)load : d->knobs.limit;
-    uint64_t least = UINT64_MAX;
-    int rounds = d->knobs.limit == 0 ? ROUNDS_LEAST : ROUNDS;
-    if (d->n_spans > MANY) rounds = 1 + rounds / 4;
+    item *items = ZX_NEW(mem, item, n);
+    shelves *list = ZX_NEW(mem, shelves, 1);
+    uint64_t *best = ZX_NEW(mem, uint64_t, n), least = UINT64_MAX;
+    list->n_steps = n_steps;
+    list->micro_batches = micro_batches;
+    list->part = n_steps / PARTS + 1;
+    for (uint32_t i = 0; i < n; i++) items[i] = (item){key_of(&spans[i], order), i};
+    if (n > 0) qsort(items, n, sizeof *items, higher);
+    if (n > MANY) rounds = 1 + rounds / 4;
     for (int round = 0; round < rounds; round++) {
-        const uint32_t top = fit(d, items, list);
-        if (d->transient < least) {
-            least = d->transient;
-            if (d->n_spans > 0) memcpy(best, d->spans, d->n_spans * sizeof *best);
+        uint64_t highest;
+        const uint32_t top = fit(spans, n, items, list, mem, &highest);
+        if (highest < least) {
+            least = highest;
+            for (uint32_t i = 0; i < n; i++) best[i] = spans[i].offset;
         }
-        if (d->transient <= enough || top == 0) break;
+        if (highest <= enough || top == 0) break;
         const item first = items[top];
         memmove(items + 1, items, top * sizeof *items);
         items[0] = first;
     }
-    d->transient = least;
-    if (d->n_spans > 0) memcpy(d->spans, best, d->n_spans * sizeof *best);
+    for (uint32_t i = 0; i < n; i++) spans[i].offset = best[i];
+    return least;
+}
+
+void zx_pass_place(zx_draft *d)
+{
+    const zx_trace *t = d->trace;
+    collect(d);
+    const int64_t load = zx_load_most(&d->bytes, 0, (int64_t)t->n_steps - 1);
+    const uint64_t enough =
+        load > 0 && (uint64_t)load > d->knobs.limit ? (uint64_t)load : d->knobs.limit;
+    d->transient = zx_place(d->spans, d->n_spans, t->n_steps, t->micro_batches, d->knobs.order,
+                            d->knobs.limit == 0 ? ROUNDS_LEAST : ROUNDS, enough, d->mem);
 }

@@ -36,6 +36,7 @@ typedef struct zx_hold { // a unit whole on the device: one member of a gather l
     int64_t await, gone; // compute may read it from `await` on; it is given up at `gone`
     int64_t first;       // the first step that reads it; -1: none does
     uint32_t span;       // of the schedule's spans
+    uint32_t act;        // its FREE; ZX_NONE
 } zx_hold;
 
 typedef struct zx_gradient { // a unit's gradient of one micro-batch on its way to the shards
@@ -50,6 +51,8 @@ typedef struct zx_transfer { // a launch: members are a range of holds, or of gr
     bool bucket;      // REDUCE: gradients are copied into the bucket as they come
     int64_t gate, at; // GATHER: the compute position it waits for; where it is enqueued
     int64_t over;     // AWAIT's or DRAIN's position; -1: none yet
+    int64_t unpack;   // flat GATHER: the compute position that its copies out wait for
+    uint32_t act;     // its AWAIT or DRAIN; ZX_NONE
     uint32_t span;    // of the flat buffer; ZX_NONE
     uint32_t row;     // of the plan's launches (emit)
 } zx_transfer;
@@ -73,9 +76,13 @@ typedef struct zx_schedule {
     zx_hold *holds;
     zx_gradient *gradients;
     zx_transfer *transfers;
-    zx_span *spans;     // bytes that come and go
-    uint32_t *now;      // by unit: its open hold; ZX_NONE
-    uint64_t transient; // highest end of any span
+    zx_span *spans;          // bytes that come and go
+    uint64_t transient;      // highest end of any span
+    bool placed;             // spans came with their addresses (the planner's own)
+    uint32_t *now;           // by unit: its open hold; ZX_NONE
+    uint32_t *pending;       // by unit: its BUCKET act that no reduce has taken; ZX_NONE
+    uint32_t *reads;         // by micro-batch, then trace use: the hold that serves it
+    const uint32_t *made_in; // by storage: the unit whose gradient shard it is; ZX_NONE
 } zx_schedule;
 
 // ---- writing one down ---------------------------------------------------------------------------
@@ -87,7 +94,9 @@ void zx_schedule_start(zx_schedule *s, const zx_trace *t, const zx_plan_options 
 uint32_t zx_schedule_gather(zx_schedule *s, int64_t at, int64_t gate, const uint32_t *units,
                             uint32_t n, bool flat, zx_pass_id by);
 void zx_schedule_await(zx_schedule *s, int64_t at, uint32_t launch); // once a launch; more are fine
-void zx_schedule_free(zx_schedule *s, int64_t at, uint32_t unit);    // the open hold of the unit
+// The compute position that a flat launch's copies out may begin at; without it: its await's.
+void zx_schedule_unpack(zx_schedule *s, int64_t gate, uint32_t launch);
+void zx_schedule_free(zx_schedule *s, int64_t at, uint32_t unit); // the open hold of the unit
 // One reduce-scatter (or all-reduce, below stage 2) of gradients of micro-batch `micro`, each of
 // which is whole at `at`. bucket: each is copied into the held bucket first, at zx_schedule_bucket.
 uint32_t zx_schedule_reduce(zx_schedule *s, int64_t at, uint32_t micro, const uint32_t *units,
@@ -105,6 +114,9 @@ int64_t zx_schedule_grad_at(const zx_schedule *s, uint32_t micro, uint32_t unit)
 // their last use, reduces that nobody drains are drained at the end of their micro-batch. Then
 // makes the spans: equal holds of successive micro-batches have the same bytes.
 zx_status zx_schedule_finish(zx_schedule *s, uint32_t *mended, zx_err *err);
+void zx_schedule_spans(zx_schedule *s); // (part of finish)
+// Copying forms: the position at which compute knows that a gradient was copied.
+int64_t zx_schedule_copied(const zx_schedule *s, const zx_gradient *x);
 // The most bytes that are spoken for at any step, held slots included: no placement takes less.
 uint64_t zx_schedule_load(const zx_schedule *s);
 void zx_schedule_place(zx_schedule *s, uint64_t budget); // addresses; as little as it can above it
