@@ -1,11 +1,13 @@
 // cmd_plan.c - zerox plan: makes the plan of a training step and shows it; needs no data, no ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
+#include <sys/stat.h>
 
 #include "runtime/cmd_machine.h"
 #include "runtime/cmd_plan.h"
 #include "runtime/job_policy.h"
 #include "runtime/outfile.h"
+#include "runtime/planfile.h"
 #include "runtime/report.h"
 #include "sched/trace_json.h"
 
@@ -16,8 +18,6 @@ static zx_status read_format(const zx_options *o, plan_format *out, zx_err *err)
     static const char *const words[] = {"text", "states", "json", "trace"};
     const char *given = zx_given_text(o, ZX_OPT_FORMAT);
     *out = FORMAT_TEXT;
-    if (zx_given(o, ZX_OPT_OUTPUT) && (given == NULL || strcmp(given, "trace") != 0))
-        return ZX_FAIL(err, ZX_E_USAGE, "-o of plan goes with --format trace");
     if (given == NULL) return ZX_OK;
     for (size_t i = 0; i < ZX_COUNT(words); i++)
         if (strcmp(given, words[i]) == 0) {
@@ -93,6 +93,20 @@ static void show(const zx_job *job, const planned *p, plan_format format, zx_tex
     if (p->result.over) shown.budget = p->asked;
     zx_explain_summary(&job->train, &shown, out);
     put_policy(job, p, out);
+}
+
+// -o takes what --format shows, or without it the plan itself.
+static zx_status put_shown(zx_job *job, const zx_plan *plan, const zx_text *shown, zx_err *err)
+{
+    const char *path = zx_given_text(job->o, ZX_OPT_OUTPUT);
+    struct stat model, file;
+    if (path != NULL && stat(path, &file) == 0 && stat(job->model, &model) == 0 &&
+        model.st_dev == file.st_dev && model.st_ino == file.st_ino)
+        return ZX_FAIL(err, ZX_E_USAGE, "-o %s is the model itself", zx_text_safe(&job->mem, path));
+    if (path != NULL && zx_given(job->o, ZX_OPT_FORMAT))
+        return zx_outfile_put(path, shown->at, shown->n, &job->mem, err);
+    zx_cmd_put(shown);
+    return path == NULL ? ZX_OK : zx_plan_save(plan, &job->train, path, &job->mem, err);
 }
 
 static zx_status put_report(zx_job *job, const zx_plan *plan, zx_err *err)
@@ -188,12 +202,8 @@ int zx_cmd_plan(const zx_options *o, zx_err *err)
     if (st == ZX_OK) st = make_plan(&job, &p, err);
     if (st == ZX_OK) zx_job_say_notes(&job);
     if (st == ZX_OK) {
-        const char *path = zx_given_text(o, ZX_OPT_OUTPUT);
         show(&job, &p, format, &out);
-        if (path != NULL)
-            st = zx_outfile_put(path, out.at, out.n, &job.mem, err);
-        else
-            zx_cmd_put(&out);
+        st = put_shown(&job, &p.result.plan, &out, err);
     }
     if (st == ZX_OK) st = put_report(&job, &p.result.plan, err);
     zx_text_free(&out);

@@ -94,7 +94,11 @@ static zx_status plan_on_rank0(zx_train *t, zx_text *packed, zx_err *err)
 {
     if (zx_world_rank(t->world) != 0) return ZX_OK;
     zx_plan plan;
-    ZX_TRY(zx_job_plan(&t->job, &t->job.mem, &plan, err));
+    const char *path = zx_given_text(t->job.o, ZX_OPT_PLAN_FILE);
+    if (path != NULL)
+        ZX_TRY(zx_train_load_plan(&t->job, path, &plan, err));
+    else
+        ZX_TRY(zx_job_plan(&t->job, &t->job.mem, &plan, err));
     zx_plan_pack(&plan, packed);
     t->start = plan.start;
     t->seconds = plan.seconds;

@@ -23,6 +23,9 @@ typedef struct zx_train {
     double first_loss, last_loss, run_seconds;
 } zx_train;
 
+// --plan: reads the plan and checks that it is for this run. On rank 0.
+zx_status zx_train_load_plan(zx_job *job, const char *path, zx_plan *plan, zx_err *err);
+
 // Runs the steps: log rows, progress, the first step's gradients. *stopped: a signal ended it.
 // E_DIVERGED for a step that wasn't applied, with its first bad node.
 zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err);

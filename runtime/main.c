@@ -17,6 +17,7 @@ static int run(const zx_options *o, zx_err *err)
         [ZX_CMD_TRAIN] = zx_cmd_train, [ZX_CMD_PLAN] = zx_cmd_plan,
         [ZX_CMD_CHECK] = zx_cmd_check, [ZX_CMD_OPS] = zx_cmd_ops,
         [ZX_CMD_NEW] = zx_cmd_new,     [ZX_CMD_MACHINE] = zx_cmd_machine,
+        [ZX_CMD_DIFF] = zx_cmd_diff,
     };
     zx_text out = {0};
     if (o->version)

@@ -179,6 +179,11 @@ static zx_status parse_command(zx_options *o, zx_arena *mem, zx_err *err)
     return ZX_FAIL(err, ZX_E_USAGE, "unknown command '%s'; the nearest is '%s'", safe, near);
 }
 
+static bool takes_two(zx_command c)
+{
+    return strchr(commands[c].operand, ' ') != NULL;
+}
+
 static zx_status parse_rest(zx_options *o, zx_arena *mem, zx_err *err)
 {
     bool options_end = false;
@@ -191,7 +196,12 @@ static zx_status parse_rest(zx_options *o, zx_arena *mem, zx_err *err)
         } else if (commands[o->command].operand[0] == '\0') {
             return ZX_FAIL(err, ZX_E_USAGE, "%s takes no '%s'", commands[o->command].word,
                            zx_text_safe(mem, word));
+        } else if (o->operand != NULL && o->second == NULL && takes_two(o->command)) {
+            o->second = word;
         } else if (o->operand != NULL) {
+            if (takes_two(o->command))
+                return ZX_FAIL(err, ZX_E_USAGE, "%s takes two: '%s' is one too many",
+                               commands[o->command].word, zx_text_safe(mem, word));
             return ZX_FAIL(err, ZX_E_USAGE, "one %s is enough: '%s' and '%s' were given",
                            commands[o->command].operand, zx_text_safe(mem, o->operand),
                            zx_text_safe(mem, word));
@@ -200,11 +210,12 @@ static zx_status parse_rest(zx_options *o, zx_arena *mem, zx_err *err)
         }
     }
     o->help = o->value[ZX_OPT_HELP].n > 0;
-    if (o->help || o->operand != NULL || commands[o->command].operand[0] == '\0') return ZX_OK;
+    const bool whole = o->operand != NULL && (o->second != NULL || !takes_two(o->command));
+    if (o->help || whole || commands[o->command].operand[0] == '\0') return ZX_OK;
     if (commands[o->command].operand[0] == '[') return ZX_OK; // it may be left out
     if (o->command == ZX_CMD_NEW && o->value[ZX_OPT_LIST_PRESETS].n > 0) return ZX_OK;
-    return ZX_FAIL(err, ZX_E_USAGE, "%s needs a %s", commands[o->command].word,
-                   commands[o->command].operand);
+    return ZX_FAIL(err, ZX_E_USAGE, "%s needs %s%s", commands[o->command].word,
+                   takes_two(o->command) ? "" : "a ", commands[o->command].operand);
 }
 
 zx_status zx_options_parse(int argc, char *const *argv, zx_arena *mem, zx_options *out, zx_err *err)

@@ -12,6 +12,7 @@
     X(CHECK, "check", "MODEL.onnx", "say what zerox makes of a model")                             \
     X(OPS, "ops", "", "list the supported operators")                                              \
     X(NEW, "new", "FAMILY", "write an untrained model: gpt2, llama or mlp")                        \
+    X(DIFF, "diff", "PLAN PLAN", "compare two plan files; exit code 1 if they differ")             \
     X(MACHINE, "machine", "[NAME]", "show how fast this host, or a machine by name, is")
 
 typedef enum zx_command {
@@ -39,6 +40,7 @@ typedef struct zx_options {
     zx_command command;
     bool help, version;
     const char *operand; // MODEL or FAMILY; NULL: not given
+    const char *second;  // of a command that takes two
     int argc;            // the whole command line, for command.txt
     char *const *argv;
     zx_option_value value[ZX_OPT_COUNT];

@@ -3,6 +3,7 @@
 #include "sched/plan.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 // The arrays of a plan, one row each: member, count, type.
@@ -115,6 +116,8 @@ zx_status zx_plan_unpack(const void *bytes, size_t n, zx_arena *mem, zx_plan *ou
     if (h.ranks > UINT32_MAX || h.stage > UINT32_MAX || h.micro_batches > UINT32_MAX ||
         h.optimizer_states > UINT32_MAX || h.n_events > UINT32_MAX)
         return ZX_FAIL(err, ZX_E_FORMAT, "a number in the plan's header is out of range");
+    if (!isfinite(h.step_seconds) || !isfinite(h.compute_seconds) || !isfinite(h.exposed_seconds))
+        return ZX_FAIL(err, ZX_E_FORMAT, "what the plan predicts is no time");
     zx_plan p = {.wire_bytes = h.wire_bytes,
                  .step_seconds = h.step_seconds,
                  .compute_seconds = h.compute_seconds,

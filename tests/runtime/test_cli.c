@@ -97,7 +97,6 @@ static const struct row {
      0,
      "\"name\":\"SIMULATED: ",
      NULL},
-    {"a file without a format for it", {"plan", MLP, "-o", "x"}, 2, "", "-o of plan goes with"},
     {"a unit by name", {"plan", MLP, "--ranks", "2", "--unit", "m.1.*"}, 0, "'m.1.'", NULL},
     {"a unit that there isn't",
      {"plan", MLP, "--unit", "q*"},

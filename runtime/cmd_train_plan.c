@@ -1,0 +1,71 @@
+// cmd_train_plan.c - train --plan FILE: a plan that was made before, for this very run.
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "runtime/cmd_train.h"
+#include "runtime/planfile.h"
+
+#define OTHER(...) ZX_FAIL(err, ZX_E_USAGE, __VA_ARGS__)
+
+static zx_status check_model(zx_job *job, const zx_planfile *f, zx_err *err)
+{
+    const zx_graph *g = &job->train;
+    if (f->plan.n_units != g->n_params)
+        return OTHER("made for a model of %u parameters, this one has %u", f->plan.n_units,
+                     g->n_params);
+    for (uint32_t i = 0; i < g->n_params; i++)
+        if (strcmp(f->units[i], g->params[i].name) != 0)
+            return OTHER("made for another model: its parameter %u is '%s', this one's is '%s'", i,
+                         zx_text_safe(&job->mem, f->units[i]),
+                         zx_text_safe(&job->mem, g->params[i].name));
+    return ZX_OK;
+}
+
+static zx_status check_run(zx_job *job, const zx_planfile *f, zx_err *err)
+{
+    const zx_plan *p = &f->plan;
+    const uint32_t states = zx_optim_states(&job->optim);
+    char takes[ZX_BYTES_TEXT], budget[ZX_BYTES_TEXT];
+    ZX_TRY(check_model(job, f, err));
+    if (p->ranks != job->ranks)
+        return OTHER("made for %u rank%s, this run has %u", p->ranks, p->ranks == 1 ? "" : "s",
+                     job->ranks);
+    if (p->micro_batches != (uint32_t)job->batch.accumulate)
+        return OTHER("made for %u micro-batch%s a rank and step, this run accumulates %u",
+                     p->micro_batches, p->micro_batches == 1 ? "" : "es",
+                     (uint32_t)job->batch.accumulate);
+    if (p->optimizer_states != states)
+        return OTHER("made for an optimizer with %u state%s a parameter, this run's has %u",
+                     p->optimizer_states, p->optimizer_states == 1 ? "" : "s", states);
+    if (zx_given(job->o, ZX_OPT_STAGE) && p->stage != zx_given_number(job->o, ZX_OPT_STAGE, 0))
+        return OTHER("made for ZeRO stage %u, --stage says %u", p->stage,
+                     (uint32_t)zx_given_number(job->o, ZX_OPT_STAGE, 0));
+    if (p->graph_hash != zx_graph_hash(&job->train))
+        return OTHER("made for another train graph: batch, accumulation or model changed");
+    if (!job->budget.least && p->arena_bytes > job->budget.bytes)
+        return ZX_FAIL(err, ZX_E_BUDGET, "takes %s a rank, the budget is %s",
+                       zx_text_size(p->arena_bytes, takes),
+                       zx_text_size(job->budget.bytes, budget));
+    return ZX_OK;
+}
+
+zx_status zx_train_load_plan(zx_job *job, const char *path, zx_plan *plan, zx_err *err)
+{
+    const char *wire = zx_given_text(job->o, ZX_OPT_WIRE_DELAY);
+    double delay;
+    zx_planfile f;
+    if (wire != NULL && !zx_parse_seconds(wire, &delay))
+        return ZX_FAIL(err, ZX_E_USAGE, "--wire-delay needs a time like 5ms, not '%s'", wire);
+    if (zx_given(job->o, ZX_OPT_NO_OVERLAP))
+        return ZX_FAIL(err, ZX_E_USAGE, "--no-overlap is for planning, --plan gives a plan");
+    ZX_TRY(zx_plan_load(path, &job->mem, &f, err));
+    zx_status st = check_run(job, &f, err);
+    if (st == ZX_OK) st = zx_plan_check(&job->train, &f.plan, err);
+    if (st != ZX_OK) {
+        zx_err_in(err, "%s", zx_text_safe(&job->mem, path));
+        zx_err_hint(err, "zerox plan -o with this run's options makes the plan again");
+        return st;
+    }
+    *plan = f.plan;
+    return ZX_OK;
+}

@@ -1,0 +1,140 @@
+// test_cli_plans.c - plans as files from outside: plan -o, train --plan, diff.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/runtime/cli.h"
+
+#define DATA "--data", "x=synthetic", "--data", "labels=zeros", "--steps", "2", "--no-save"
+#define TRAIN "train", "m.onnx", DATA, "--ranks", "2", "--plan"
+
+static int setup(void **state)
+{
+    static const char *const make[][CLI_ARGS] = {
+        {"new", "mlp", "-o", "m.onnx"},
+        {"new", "mlp", "-o", "wide.onnx", "--set", "width=96"},
+        {"plan", "m.onnx", "--ranks", "2", "--budget", "1GB", "-o", "a.plan"},
+        {"plan", "m.onnx", "--ranks", "2", "--budget", "min", "-o", "least.plan"},
+        {"plan", "m.onnx", "--ranks", "3", "-o", "three.plan"},
+        {"plan", "m.onnx", "--ranks", "2", "--dim", "batch=4", "-o", "batch.plan"},
+        {"plan", "m.onnx", "--ranks", "2", "--config", "twice.json", "-o", "twice.plan"},
+        {"plan", "m.onnx", "--ranks", "2", "--config", "sgd.json", "-o", "sgd.plan"},
+        {"plan", "m.onnx", "--ranks", "2", "--format", "json", "-o", "a.json"},
+    };
+    cli_result r;
+    if (cli_setup(state) != 0) return 1;
+    cli_write("twice.json", "{\"gradient_accumulation_steps\": 2}");
+    cli_write("sgd.json", "{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.1}}}");
+    cli_write("not.plan", "a plan? no");
+    for (size_t i = 0; i < ZX_COUNT(make); i++) {
+        cli_run(make[i], &r);
+        if (r.code != 0) {
+            print_error("%s %s: %s\n", make[i][0], make[i][1], r.err);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static const struct row {
+    const char *name;
+    const char *args[CLI_ARGS];
+    int code;
+    const char *out, *err;
+} rows[] = {
+    {"what is shown is shown all the same",
+     {"plan", "m.onnx", "--ranks", "2", "--budget", "1GB", "-o", "again.plan"},
+     0,
+     "peak ",
+     NULL},
+    {"made again it is the same", {"diff", "a.plan", "again.plan"}, 0, "", ""},
+    {"the least is another", {"diff", "a.plan", "least.plan"}, 1, "* gathers ", NULL},
+    {"names are the model's", {"diff", "a.plan", "least.plan"}, 1, "layers.1.weight\n", NULL},
+    {"the model isn't overwritten",
+     {"plan", "m.onnx", "-o", "m.onnx"},
+     2,
+     NULL,
+     "-o m.onnx is the model itself"},
+    {"JSON is what --format asked for", {"diff", "a.plan", "a.json"}, 2, "", "a.json: not a plan"},
+    {"a file that isn't there", {"diff", "a.plan", "b.plan"}, 2, "", "cannot open b.plan"},
+    {"one plan alone", {"diff", "a.plan"}, 2, "", "diff needs PLAN PLAN"},
+    {"three plans",
+     {"diff", "a.plan", "a.plan", "c.plan"},
+     2,
+     "",
+     "diff takes two: 'c.plan' is one too many"},
+    {"trained by a plan", {TRAIN, "a.plan"}, 0, NULL, "done: 2 steps"},
+    {"trained by the least", {TRAIN, "least.plan"}, 0, NULL, "as planned"},
+    {"other ranks", {TRAIN, "three.plan"}, 2, NULL, "three.plan: made for 3 ranks, this run has 2"},
+    {"another batch",
+     {TRAIN, "batch.plan"},
+     2,
+     NULL,
+     "batch.plan: made for another train graph: batch, accumulation or model changed"},
+    {"another accumulation",
+     {TRAIN, "twice.plan"},
+     2,
+     NULL,
+     "twice.plan: made for 2 micro-batches a rank and step, this run accumulates 1"},
+    {"another optimizer",
+     {TRAIN, "sgd.plan"},
+     2,
+     NULL,
+     "sgd.plan: made for an optimizer with 0 states a parameter, this run's has 2"},
+    {"another model",
+     {"train", "wide.onnx", DATA, "--ranks", "2", "--plan", "a.plan"},
+     2,
+     NULL,
+     "a.plan: made for another train graph"},
+    {"another stage",
+     {TRAIN, "a.plan", "--stage", "1"},
+     2,
+     NULL,
+     "a.plan: made for ZeRO stage 3, --stage says 1"},
+    {"more than the budget",
+     {TRAIN, "a.plan", "--budget", "100KB"},
+     4,
+     NULL,
+     " a rank, the budget is 97.7 KiB"},
+    {"no plan", {TRAIN, "not.plan"}, 3, NULL, "not.plan: not a plan"},
+    {"no such file", {TRAIN, "b.plan"}, 1, NULL, "cannot open b.plan"},
+};
+
+static void test_row(void **state)
+{
+    const struct row *k = *state;
+    static cli_result r;
+    cli_run(k->args, &r);
+    cli_expect(&r, k->code, k->out, k->err);
+    if (k->out != NULL && k->out[0] == '\0') assert_string_equal(r.out, "");
+}
+
+// The same losses as without the file.
+static void test_same(void **state)
+{
+    static const char *const with[] = {TRAIN, "a.plan", "--log", "with.jsonl", NULL},
+                             *const without[] = {"train", "m.onnx",        DATA, "--ranks", "2",
+                                                 "--log", "without.jsonl", NULL};
+    static cli_result r;
+    static char a[60000], b[60000];
+    (void)state;
+    cli_run(with, &r);
+    cli_expect(&r, 0, NULL, NULL);
+    cli_run(without, &r);
+    cli_expect(&r, 0, NULL, NULL);
+    cli_read("with.jsonl", a, sizeof a);
+    cli_read("without.jsonl", b, sizeof b);
+    const char *x = a, *y = b;
+    for (int k = 0; k < 2; k++) {
+        x = strstr(x + 1, "\"loss\"");
+        y = strstr(y + 1, "\"loss\"");
+        assert_true(x != NULL && y != NULL);
+        assert_memory_equal(x, y, strcspn(x, ","));
+    }
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[ZX_COUNT(rows) + 1];
+    for (size_t i = 0; i < ZX_COUNT(rows); i++)
+        tests[i] = zx_case(rows[i].name, test_row, &rows[i]);
+    tests[ZX_COUNT(rows)] = (struct CMUnitTest)cmocka_unit_test(test_same);
+    return cmocka_run_group_tests(tests, setup, cli_teardown);
+}
