@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "runtime/calibrate.h"
 #include "runtime/cmd.h"
@@ -15,8 +15,9 @@
 static bool is_file(const char *name)
 {
     const size_t n = strlen(name);
+    struct stat info;
     return strchr(name, '/') != NULL || (n > 5 && strcmp(name + n - 5, ".json") == 0) ||
-           access(name, F_OK) == 0;
+           (stat(name, &info) == 0 && S_ISREG(info.st_mode));
 }
 
 static zx_status read_machine(const char *path, uint32_t ranks, zx_machine *out, zx_err *err)
