@@ -14,6 +14,7 @@
 // Each runs a command and returns the process's exit code; what went wrong is in err, unprinted.
 int zx_cmd_train(const zx_options *o, zx_err *err);
 int zx_cmd_plan(const zx_options *o, zx_err *err);
+int zx_cmd_compare(const zx_options *o, zx_err *err);
 int zx_cmd_check(const zx_options *o, zx_err *err);
 int zx_cmd_ops(const zx_options *o, zx_err *err);
 int zx_cmd_new(const zx_options *o, zx_err *err);

@@ -262,7 +262,8 @@ zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
     const uint32_t n_notes = job->notes.n;
     zx_err found = {0};
     zx_status st = zx_import(&job->file, &io, &job->mem, &job->forward, &job->notes, &found);
-    if (st == ZX_E_SHAPE && job->o->command != ZX_CMD_TRAIN &&
+    const bool runs = job->o->command == ZX_CMD_TRAIN || zx_given(job->o, ZX_OPT_EXECUTE);
+    if (st == ZX_E_SHAPE && !runs &&
         zx_data_leave_out_beside(job->data)) { // of another model, perhaps
         job->notes.n = n_notes;
         zx_note(&job->notes, &job->mem, "data beside the model don't fit: %s", found.cause[0]);

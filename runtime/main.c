@@ -14,10 +14,10 @@
 static int run(const zx_options *o, zx_err *err)
 {
     static int (*const commands[ZX_CMD_COUNT])(const zx_options *, zx_err *) = {
-        [ZX_CMD_TRAIN] = zx_cmd_train, [ZX_CMD_PLAN] = zx_cmd_plan,
-        [ZX_CMD_CHECK] = zx_cmd_check, [ZX_CMD_OPS] = zx_cmd_ops,
-        [ZX_CMD_NEW] = zx_cmd_new,     [ZX_CMD_MACHINE] = zx_cmd_machine,
-        [ZX_CMD_DIFF] = zx_cmd_diff,
+        [ZX_CMD_TRAIN] = zx_cmd_train,     [ZX_CMD_PLAN] = zx_cmd_plan,
+        [ZX_CMD_CHECK] = zx_cmd_check,     [ZX_CMD_COMPARE] = zx_cmd_compare,
+        [ZX_CMD_OPS] = zx_cmd_ops,         [ZX_CMD_NEW] = zx_cmd_new,
+        [ZX_CMD_MACHINE] = zx_cmd_machine, [ZX_CMD_DIFF] = zx_cmd_diff,
     };
     zx_text out = {0};
     if (o->version)
@@ -65,7 +65,8 @@ int main(int argc, char **argv)
     zx_err err = {0};
     open_standard();
     const zx_status st = zx_options_parse(argc, argv, &mem, &o, &err);
-    if (st == ZX_OK && o.command == ZX_CMD_TRAIN && !o.help && !o.version) wait_asleep(argv);
+    const bool trains = o.command == ZX_CMD_TRAIN || zx_given(&o, ZX_OPT_EXECUTE);
+    if (st == ZX_OK && trains && !o.help && !o.version) wait_asleep(argv);
     prctl(PR_SET_NAME, "zerox"); // not "exe", which it was started as
     int code = st == ZX_OK ? run(&o, &err) : zx_status_exit(st);
     if (code == 0) code = flush_output(&err);

@@ -9,6 +9,7 @@
 #define ZX_COMMAND_MAP(X)                                                                          \
     X(TRAIN, "train", "MODEL.onnx", "train a model, sharded over ranks")                           \
     X(PLAN, "plan", "MODEL.onnx", "show the plan of a training step")                              \
+    X(COMPARE, "compare", "MODEL.onnx", "compare schedules at one budget, predicted or executed")  \
     X(CHECK, "check", "MODEL.onnx", "say what zerox makes of a model")                             \
     X(OPS, "ops", "", "list the supported operators")                                              \
     X(NEW, "new", "FAMILY", "write an untrained model: gpt2, llama or mlp")                        \

@@ -1,0 +1,254 @@
+// cmd_compare.c - zerox compare: one budget, one machine, and the plans of several policies beside
+// each other, predicted or executed.
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cmd_compare.h"
+
+#include <string.h>
+
+#include "runtime/cmd_machine.h"
+#include "runtime/job_policy.h"
+#include "runtime/outfile.h"
+#include "runtime/report.h"
+
+#define MOST_RANKS 4096
+#define MOST_VALUES 32
+#define MOST_STEPS 100000
+
+// ---- what is asked ------------------------------------------------------------------------------
+
+// "0.5GB/s"
+static bool parse_rate(const char *text, double *out)
+{
+    char buf[40];
+    uint64_t bytes = 0;
+    const size_t n = strlen(text);
+    if (n < 3 || n >= sizeof buf || strcmp(text + n - 2, "/s") != 0) return false;
+    memcpy(buf, text, n - 2);
+    buf[n - 2] = '\0';
+    if (!zx_text_parse_size(buf, &bytes) || bytes == 0) return false;
+    *out = (double)bytes;
+    return true;
+}
+
+static zx_status read_link(const zx_options *o, zx_compare_ask *ask, zx_err *err)
+{
+    const char *rate = zx_given_text(o, ZX_OPT_BANDWIDTH), *late = zx_given_text(o, ZX_OPT_LATENCY);
+    zx_arena mem = {0};
+    zx_status st = ZX_OK;
+    if (rate != NULL && !parse_rate(rate, &ask->bandwidth))
+        st = ZX_FAIL(err, ZX_E_USAGE, "--bandwidth needs a rate like 0.5GB/s, not '%s'",
+                     zx_text_safe(&mem, rate));
+    if (st == ZX_OK && late != NULL && !zx_parse_seconds(late, &ask->latency))
+        st = ZX_FAIL(err, ZX_E_USAGE, "--latency needs a time like 0.2ms, not '%s'",
+                     zx_text_safe(&mem, late));
+    zx_arena_free(&mem);
+    return st;
+}
+
+// "budget=1GB,2GB" or "bandwidth=0.25GB/s,1GB/s"
+static zx_status read_sweep(const zx_options *o, zx_arena *mem, zx_compare_ask *ask, zx_err *err)
+{
+    const char *text = zx_given_text(o, ZX_OPT_SWEEP);
+    if (text == NULL) return ZX_OK;
+    const size_t word = strcspn(text, "=");
+    ask->budgets = word == 6 && strncmp(text, "budget", word) == 0;
+    const bool rates = word == 9 && strncmp(text, "bandwidth", word) == 0;
+    double *values = ZX_NEW(mem, double, MOST_VALUES);
+    ask->values = values;
+    if ((!ask->budgets && !rates) || text[word] == '\0')
+        return ZX_FAIL(err, ZX_E_USAGE,
+                       "--sweep is budget=SIZE,SIZE,... or bandwidth=RATE,RATE,..., not '%s'",
+                       zx_text_safe(mem, text));
+    for (const char *at = text + word; *at != '\0';) {
+        at++; // '=' or ','
+        const size_t n = strcspn(at, ",");
+        const char *one = zx_arena_strn(mem, at, n);
+        uint64_t bytes = 0;
+        if (ask->n_values == MOST_VALUES)
+            return ZX_FAIL(err, ZX_E_USAGE, "--sweep: %d values are the most", MOST_VALUES);
+        double *value = &values[ask->n_values++];
+        const bool fine = rates ? parse_rate(one, value) : zx_text_parse_size(one, &bytes);
+        if (ask->budgets) *value = (double)bytes;
+        if (!fine || *value <= 0)
+            return ZX_FAIL(err, ZX_E_USAGE, "--sweep: %s needs a %s, not '%s'",
+                           rates ? "bandwidth" : "budget",
+                           rates ? "rate like 0.5GB/s" : "size like 24GB", zx_text_safe(mem, one));
+        at += n;
+    }
+    return ZX_OK;
+}
+
+static zx_status check_execute(const zx_options *o, const zx_compare_ask *ask, zx_err *err)
+{
+    const char *machine = zx_given_text(o, ZX_OPT_MACHINE);
+    if (!ask->execute) {
+        if (!zx_given(o, ZX_OPT_STEPS)) return ZX_OK;
+        return ZX_FAIL(err, ZX_E_USAGE, "--steps counts steps that are executed: --execute");
+    }
+    if (ask->n_values > 0)
+        return ZX_FAIL(err, ZX_E_USAGE,
+                       "--sweep is simulated: leave --execute out, or execute one value at a time");
+    if (machine != NULL && strcmp(machine, "host") != 0 && strcmp(machine, "constants") != 0)
+        return ZX_FAIL(err, ZX_E_USAGE, "--execute runs on this host: leave --machine out");
+    if (ask->steps < ZX_COMPARE_TIMED || ask->steps > MOST_STEPS)
+        return ZX_FAIL(err, ZX_E_USAGE, "--steps %u: %d to %d steps of each policy are timed",
+                       ask->steps, ZX_COMPARE_TIMED, MOST_STEPS);
+    return ZX_OK;
+}
+
+static zx_status read_ask(const zx_options *o, zx_arena *mem, zx_compare_ask *ask, zx_err *err)
+{
+    const char *words = zx_given_text(o, ZX_OPT_POLICIES);
+    const uint64_t steps = zx_given_number(o, ZX_OPT_STEPS, ZX_COMPARE_TIMED);
+    *ask = (zx_compare_ask){.execute = zx_given(o, ZX_OPT_EXECUTE),
+                            .json = zx_given(o, ZX_OPT_JSON),
+                            .report = zx_given_text(o, ZX_OPT_REPORT),
+                            .steps = steps > UINT32_MAX ? UINT32_MAX : (uint32_t)steps};
+    ZX_TRY(zx_job_policies(words != NULL ? words : "all", NULL, ask->ids, &ask->n, err));
+    ZX_TRY(read_link(o, ask, err));
+    ZX_TRY(read_sweep(o, mem, ask, err));
+    return check_execute(o, ask, err);
+}
+
+// ---- the job ------------------------------------------------------------------------------------
+
+zx_status zx_compare_open(zx_comparing *k, const zx_options *o, const zx_compare_ask *ask,
+                          uint32_t ranks, zx_err *err)
+{
+    k->ask = *ask;
+    ZX_TRY(zx_job_open(&k->job, o, ranks, !ask->execute, err));
+    ZX_TRY(zx_job_recompute(&k->job, err));
+    return zx_job_import(&k->job, false, err);
+}
+
+// ---- what is shown ------------------------------------------------------------------------------
+
+static zx_status write_report(const zx_comparing *k, const zx_sweep *sweep, zx_err *err)
+{
+    const zx_compare *c = &k->c;
+    zx_arena mem = {0};
+    zx_text page = {0};
+    const uint32_t here = c->fastest != ZX_NONE ? c->fastest : 0;
+    zx_report_policy *rows = ZX_NEW(&mem, zx_report_policy, c->n_rows);
+    for (uint32_t i = 0; i < c->n_rows; i++) {
+        const zx_compare_row *r = &c->rows[i];
+        rows[i] = (zx_report_policy){.policy = zx_policies[r->id].word,
+                                     .form = zx_policies[r->id].form,
+                                     .predicted_seconds = r->predicted,
+                                     .measured_seconds = r->median,
+                                     .peak_bytes = r->result.plan.arena_bytes,
+                                     .over_bytes = r->over_bytes,
+                                     .here = i == here};
+    }
+    const bool curve = sweep != NULL && sweep->budgets;
+    uint32_t n_points = 0;
+    zx_report_point *points = ZX_NEW(&mem, zx_report_point, curve ? c->n_rows * sweep->n : 1);
+    for (uint32_t point = 0; curve && point < sweep->n; point++)
+        for (uint32_t i = 0; i < c->n_rows; i++) {
+            const zx_compare_row *r = &sweep->points[point].c.rows[i];
+            if (r->over_bytes > 0 || r->predicted <= 0) continue;
+            points[n_points++] =
+                (zx_report_point){r->name, (uint64_t)sweep->points[point].value, r->predicted};
+        }
+    const zx_report report = {
+        .title = c->model,
+        .machine = c->machine,
+        .train = &k->job.train,
+        .plan = &c->rows[here].result.plan,
+        .bound = &c->bound,
+        .n_policies = c->n_rows,
+        .policies = rows,
+        .n_points = n_points,
+        .points = points,
+        .measured_start = k->measured_start != NULL ? k->measured_start[here] : NULL,
+        .measured_seconds = k->measured_seconds != NULL ? k->measured_seconds[here] : NULL,
+        .measured_step_seconds = k->measured_step != NULL ? k->measured_step[here] : 0,
+    };
+    zx_report_html(&report, &page);
+    const zx_status st = zx_outfile_put(k->ask.report, page.at, page.n, &mem, err);
+    if (st == ZX_OK) zx_cmd_say("report: %s", zx_text_safe(&mem, k->ask.report));
+    zx_text_free(&page);
+    zx_arena_free(&mem);
+    return st;
+}
+
+zx_status zx_compare_show(zx_comparing *k, zx_err *err)
+{
+    zx_text out = {0};
+    zx_compare_rank(&k->c);
+    if (k->ask.json)
+        zx_compare_json(&k->c, &out);
+    else
+        zx_compare_table(&k->c, &out);
+    zx_cmd_put(&out);
+    zx_text_free(&out);
+    if (k->ask.report != NULL) ZX_TRY(write_report(k, NULL, err));
+    if (k->c.differ == NULL) return ZX_OK;
+    zx_err_hint(err, "this is a bug of zerox: please report it with the model and the config");
+    return ZX_FAIL(err, ZX_E_DIVERGED, "losses aren't identical: %s", k->c.differ);
+}
+
+// ---- simulated ----------------------------------------------------------------------------------
+
+static zx_status sweep(zx_comparing *k, zx_err *err)
+{
+    const zx_compare_ask *ask = &k->ask;
+    zx_sweep s = {.budgets = ask->budgets,
+                  .n = ask->n_values,
+                  .points = ZX_NEW(&k->job.mem, zx_sweep_point, ask->n_values)};
+    zx_text out = {0};
+    for (uint32_t i = 0; i < s.n; i++) {
+        zx_sweep_point *p = &s.points[i];
+        p->value = ask->values[i];
+        if (s.budgets)
+            k->options.budget = (uint64_t)p->value;
+        else
+            zx_machine_link(&k->options.machine, p->value, k->options.machine.latency);
+        p->c = k->c;
+        p->c.budget = k->options.budget;
+        if (!s.budgets) p->c.bandwidth = p->value;
+        ZX_TRY(zx_compare_plans(k, &p->c, err));
+        zx_compare_rank(&p->c);
+    }
+    if (ask->json)
+        zx_sweep_json(&s, &out);
+    else
+        zx_sweep_table(&s, &out);
+    zx_cmd_put(&out);
+    zx_text_free(&out);
+    if (ask->report == NULL) return ZX_OK;
+    k->c = s.points[s.n - 1].c;
+    return write_report(k, &s, err);
+}
+
+static zx_status simulate(zx_comparing *k, const zx_options *o, const zx_compare_ask *ask,
+                          uint32_t ranks, zx_err *err)
+{
+    zx_status st = zx_compare_open(k, o, ask, ranks, err);
+    if (st == ZX_OK) st = zx_compare_prepare(k, err);
+    zx_job_say_notes(&k->job);
+    if (st != ZX_OK) return st;
+    if (ask->n_values > 0) return sweep(k, err);
+    ZX_TRY(zx_compare_plans(k, &k->c, err));
+    return zx_compare_show(k, err);
+}
+
+int zx_cmd_compare(const zx_options *o, zx_err *err)
+{
+    zx_arena mem = {0};
+    zx_compare_ask ask;
+    const uint64_t ranks = zx_cmd_ranks(o);
+    zx_status st = read_ask(o, &mem, &ask, err);
+    if (st == ZX_OK && ranks > MOST_RANKS)
+        st = ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
+    int code = zx_status_exit(st);
+    if (st == ZX_OK && ask.execute) {
+        code = zx_compare_run(o, &ask, err);
+    } else if (st == ZX_OK) {
+        zx_comparing k = {0};
+        code = zx_status_exit(simulate(&k, o, &ask, (uint32_t)ranks, err));
+        zx_job_close(&k.job);
+    }
+    zx_arena_free(&mem);
+    return code;
+}

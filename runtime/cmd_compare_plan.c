@@ -1,0 +1,226 @@
+// cmd_compare_plan.c - the plans that are compared, all for the same bytes on the same machine.
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cmd_compare.h"
+
+#include <string.h>
+
+#include "runtime/job_policy.h"
+
+// ---- machine and budget -------------------------------------------------------------------------
+
+static void set_machine(zx_comparing *k)
+{
+    zx_machine *m = &k->options.machine;
+    const zx_compare_ask *ask = &k->ask;
+    if (ask->bandwidth > 0 || ask->latency > 0) {
+        // What the emulated link doesn't limit takes the cores' time alone.
+        const double wire = ask->bandwidth > 0 ? ask->bandwidth : ZX_MACHINE_NO_WIRE;
+        zx_machine_link(m, wire, ask->latency);
+    }
+    if (!ask->execute) return;
+    // All ranks at work share the cores that there are.
+    m->cores = (double)zx_memory_cores() / k->job.ranks;
+    m->threads = k->job.threads;
+}
+
+// The least that the planner finds a plan for is then everybody's budget.
+static zx_status set_budget(zx_comparing *k, zx_err *err)
+{
+    zx_plan_options *o = &k->options;
+    o->roomy = false;
+    if (!o->least) return ZX_OK;
+    zx_plan least;
+    o->stage = 3;
+    ZX_TRY(zx_plan_make(&k->job.train, o, &k->job.mem, &least, err));
+    o->budget = least.arena_bytes;
+    o->least = false;
+    return ZX_OK;
+}
+
+uint64_t zx_compare_room(const zx_comparing *k)
+{
+    return (uint64_t)(ZX_COMPARE_PART * (double)zx_memory_usable() / k->job.ranks);
+}
+
+// ---- which policies -----------------------------------------------------------------------------
+
+static void keep(zx_compare_ask *ask, bool (*wanted)(const zx_comparing *k, zx_policy_id id),
+                 const zx_comparing *k)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < ask->n; i++)
+        if (wanted(k, ask->ids[i])) ask->ids[n++] = ask->ids[i];
+    ask->n = n;
+}
+
+static bool is_shown(const zx_comparing *k, zx_policy_id id)
+{
+    return k->in.hooks != NULL || !zx_policy_has_hooks(id);
+}
+
+// With one micro-batch "once a step" is what is done anyway.
+static bool is_new(const zx_comparing *k, zx_policy_id id)
+{
+    return k->options.micro_batches > 1 || zx_policies[id].runs;
+}
+
+static zx_status choose(zx_comparing *k, zx_err *err)
+{
+    zx_compare_ask *ask = &k->ask;
+    zx_arena *mem = &k->job.mem;
+    const uint32_t n = ask->n;
+    if (k->job.ranks == 1) {
+        zx_note(&k->c.notes, mem,
+                "one rank: nothing is communicated, so there is nothing to compare; this is the "
+                "plain step");
+        ask->n = 1;
+        ask->ids[0] = ZX_POLICY_ZEROX;
+        return ZX_OK;
+    }
+    keep(ask, is_new, k);
+    keep(ask, is_shown, k);
+    if (ask->n == 0)
+        return ZX_FAIL(err, ZX_E_UNSUPPORTED, "%s: the hook-driven policies need its modules: %s",
+                       k->job.model, k->in.hooks_why != NULL ? k->in.hooks_why : "there are none");
+    if (k->in.hooks == NULL && ask->n < n && k->in.hooks_why != NULL)
+        zx_note(&k->c.notes, mem, "hooks and hooks-tuned are left out: %s", k->in.hooks_why);
+    return ZX_OK;
+}
+
+static void note_sums(zx_comparing *k)
+{
+    bool here = false;
+    for (uint32_t i = 0; i < k->ask.n; i++) here |= zx_policies[k->ask.ids[i]].stage < 2;
+    if (!here || k->options.micro_batches == 1 || k->job.ranks == 1) return;
+    zx_note(
+        &k->c.notes, &k->job.mem,
+        "ddp and zero1 reduce in every micro-batch here, since every policy adds gradients in "
+        "the same order; their usual form, once a step, gives other bits and is simulated only");
+}
+
+zx_status zx_compare_prepare(zx_comparing *k, zx_err *err)
+{
+    zx_job *job = &k->job;
+    ZX_TRY(zx_job_policy_input(job, &k->in, err));
+    k->options = *k->in.options;
+    k->in.options = &k->options;
+    set_machine(k);
+    ZX_TRY(set_budget(k, err));
+    const zx_machine *m = &k->options.machine;
+    k->c = (zx_compare){.model = job->model,
+                        .machine = m->host ? NULL : m->name,
+                        .ranks = job->ranks,
+                        .threads = job->threads,
+                        .micro_batches = k->options.micro_batches,
+                        .budget = k->options.budget,
+                        .bandwidth = k->ask.bandwidth,
+                        .latency = k->ask.latency,
+                        .fastest = ZX_NONE};
+    ZX_TRY(choose(k, err));
+    note_sums(k);
+    for (uint32_t i = 0; i < k->ask.n; i++)
+        if (zx_policy_has_hooks(k->ask.ids[i])) zx_job_note_hooks(job);
+    return ZX_OK;
+}
+
+// ---- plans --------------------------------------------------------------------------------------
+
+static const zx_times *times_for(const zx_comparing *k, zx_policy_id id)
+{
+    const uint32_t kind = zx_compare_kind(zx_policies[id].stage);
+    return k->timed[kind] ? &k->times[kind] : NULL;
+}
+
+static void fill_row(zx_comparing *k, zx_compare_row *r, zx_policy_id id)
+{
+    const zx_plan *p = &r->result.plan;
+    r->id = id;
+    r->name = zx_policy_name(id, &k->job.mem);
+    r->predicted = p->step_seconds;
+    r->predicted_exposed = p->exposed_seconds;
+    for (uint32_t i = 0; i < p->n_insns; i++)
+        r->collectives += p->insns[i].id == ZX_I_GATHER || p->insns[i].id == ZX_I_REDUCE ||
+                          p->insns[i].id == ZX_I_ALLREDUCE;
+    if (p->arena_bytes > k->options.budget) r->over_bytes = p->arena_bytes - k->options.budget;
+    if (!zx_policies[id].runs)
+        r->idle = "";
+    else if (k->ask.execute && p->arena_bytes > zx_compare_room(k)) {
+        char need[ZX_BYTES_TEXT], have[ZX_BYTES_TEXT];
+        r->idle = zx_arena_printf(&k->job.mem, "not executed: takes %s, %s a rank are left",
+                                  zx_text_size(p->arena_bytes, need),
+                                  zx_text_size(zx_compare_room(k), have));
+    }
+}
+
+static void note_rows(zx_comparing *k, zx_compare *c)
+{
+    bool heedless = false;
+    for (uint32_t i = 0; i < c->n_rows; i++) {
+        const zx_compare_row *r = &c->rows[i];
+        heedless |= r->over_bytes > 0 && zx_policies[r->id].make == zx_policy_hooks;
+    }
+    if (heedless)
+        zx_note(&c->notes, &k->job.mem,
+                "hooks: DeepSpeed's limits count elements and take no notice of memory; what is "
+                "over the budget is not ranked");
+}
+
+zx_status zx_compare_plans(zx_comparing *k, zx_compare *c, zx_err *err)
+{
+    zx_err first = {0};
+    c->rows = ZX_NEW(&k->job.mem, zx_compare_row, k->ask.n + 1);
+    c->n_rows = 0;
+    for (uint32_t i = 0; i < k->ask.n; i++) {
+        const zx_policy_id id = k->ask.ids[i];
+        zx_compare_row *r = &c->rows[c->n_rows];
+        zx_err found = {0};
+        k->in.times = times_for(k, id);
+        *r = (zx_compare_row){0};
+        if (zx_policy_plan(id, &k->in, &k->job.mem, &r->result, &found) != ZX_OK) {
+            zx_note(&c->notes, &k->job.mem, "%s: no plan: %s", zx_policy_name(id, &k->job.mem),
+                    found.cause[0]);
+            if (first.code == ZX_OK) first = found;
+            // In a sweep every policy keeps its row.
+            if (k->ask.n_values == 0) continue;
+            *r = (zx_compare_row){.id = id, .name = zx_policy_name(id, &k->job.mem)};
+            c->n_rows++;
+            continue;
+        }
+        fill_row(k, r, id);
+        c->n_rows++;
+    }
+    if (c->n_rows == 0) return zx_err_merge(err, &first);
+    note_rows(k, c);
+    return zx_bound_make(&k->job.train, &k->options, k->timed[2] ? &k->times[2] : NULL, &c->bound,
+                         err);
+}
+
+zx_status zx_compare_predict(zx_comparing *k, zx_compare *c, zx_err *err)
+{
+    for (uint32_t i = 0; i < c->n_rows; i++) {
+        zx_compare_row *r = &c->rows[i];
+        zx_plan *p = &r->result.plan;
+        zx_plan_simulate(&k->job.train, &k->options.machine, times_for(k, r->id), p, &k->job.mem);
+        r->predicted = p->step_seconds;
+        r->predicted_exposed = p->exposed_seconds;
+    }
+    return zx_bound_make(&k->job.train, &k->options, k->timed[2] ? &k->times[2] : NULL, &c->bound,
+                         err);
+}
+
+bool zx_compare_measured(zx_comparing *k, uint32_t kind, zx_plan *out)
+{
+    static const zx_policy_id makers[ZX_COMPARE_KINDS][3] = {
+        {ZX_POLICY_DDP, ZX_POLICY_DDP, ZX_POLICY_DDP},
+        {ZX_POLICY_ZERO1, ZX_POLICY_ZERO1, ZX_POLICY_ZERO1},
+        {ZX_POLICY_ZEROX, ZX_POLICY_FSDP, ZX_POLICY_DEEPCOMPILE}};
+    k->in.times = NULL;
+    for (uint32_t i = 0; i < 3; i++) {
+        zx_policy_result r;
+        zx_err unused = {0};
+        if (zx_policy_plan(makers[kind][i], &k->in, &k->job.mem, &r, &unused) != ZX_OK) continue;
+        *out = r.plan;
+        if (r.plan.arena_bytes <= zx_compare_room(k)) return true;
+    }
+    return false;
+}
