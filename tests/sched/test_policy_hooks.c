@@ -532,7 +532,7 @@ static void test_tuned(void **state ZX_UNUSED)
 int main(void)
 {
     struct CMUnitTest
-        tests[ZX_COUNT(at_rows) + ZX_COUNT(logs) + ZX_COUNT(write_rows) + ZX_COUNT(plan_rows)];
+        tests[ZX_COUNT(at_rows) + ZX_COUNT(logs) + ZX_COUNT(write_rows) + ZX_COUNT(plan_rows) + 2];
     size_t n = 0;
     ROWS(at_rows, test_at);
     ROWS(logs, test_log);
