@@ -31,10 +31,10 @@ check-quick: ## the part of it to run beside an edit
 	@.ci/install build test check
 	@.ci/check quick
 
-check-long: ## 100,000 spoilt plans in place of the 500 of `make test`
+check-long: ## 50,000 spoilt plans in place of the 500 of `make test`
 	@.ci/install build test
 	@.ci/build build sched.mutations
-	@ZX_MUTATIONS=100000 build/sched.mutations
+	@ZX_MUTATIONS=50000 build/sched.mutations
 
 fuzz: ## libFuzzer on every reader of files, SECONDS_EACH=60
 	@.ci/install build check
