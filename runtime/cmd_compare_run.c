@@ -242,7 +242,7 @@ static zx_status plan_on_rank0(running *v, uint32_t numbers[2], zx_err *err)
         v->lanes[numbers[0]++] = (lane){.row = i, .plan = r->result.plan};
         bytes += r->result.plan.arena_bytes;
     }
-    numbers[1] = bytes > zx_compare_room(k);
+    numbers[1] = bytes > zx_compare_room(k) || zx_given(k->job.o, ZX_OPT_ONE_BY_ONE);
     if (numbers[0] > 0) return ZX_OK;
     zx_err_hint(err, "a smaller --budget, fewer ranks, or without --execute");
     return ZX_FAIL(err, ZX_E_BUDGET, "none of the plans fits into the memory that is left");

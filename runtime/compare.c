@@ -206,22 +206,23 @@ static void put_bound(const zx_bound *b, zx_text *out)
     zx_text_put(out, ", start and tail %s\n", zx_progress_time(b->path, path));
 }
 
-static void put_setting(const zx_compare *c, zx_text *out)
+static void put_setting(const zx_compare *c, bool budget, bool link, zx_text *out)
 {
     char size[ZX_BYTES_TEXT], rate[ZX_BYTES_TEXT], late[ZX_BYTES_TEXT];
     zx_arena mem = {0};
-    zx_text_put(out, "budget %s%s, %u rank%s",
-                c->budget == UINT64_MAX ? "none" : zx_text_size(c->budget, size),
-                c->budget == UINT64_MAX ? "" : " a rank", c->ranks, c->ranks == 1 ? "" : "s");
+    if (budget && c->budget == UINT64_MAX) zx_text_put(out, "no budget, ");
+    if (budget && c->budget != UINT64_MAX)
+        zx_text_put(out, "budget %s a rank, ", zx_text_size(c->budget, size));
+    zx_text_put(out, "%u rank%s", c->ranks, c->ranks == 1 ? "" : "s");
     if (c->machine == NULL)
         zx_text_put(out, " x %u thread%s", c->threads, c->threads == 1 ? "" : "s");
     zx_text_put(out, ", %u micro-batch%s a step", c->micro_batches,
                 c->micro_batches == 1 ? "" : "es");
-    if (c->bandwidth > 0 || c->latency > 0)
+    if (link && (c->bandwidth > 0 || c->latency > 0))
         zx_text_put(out, ", link %s and %s a collective",
                     c->bandwidth > 0 ? zx_compare_rate(c->bandwidth, rate) : "without limit",
                     zx_progress_time(c->latency, late));
-    else if (c->ranks > 1 && c->machine == NULL)
+    else if (link && c->ranks > 1 && c->machine == NULL)
         zx_text_put(out, ", no link: ranks share this host's memory");
     if (c->machine != NULL)
         zx_text_put(out, "\nSIMULATED on %s", zx_text_safe(&mem, c->machine));
@@ -257,7 +258,7 @@ void zx_compare_table(const zx_compare *c, zx_text *out)
     put_rows(c, out);
     zx_text_put(out, "\n");
     put_bound(&c->bound, out);
-    put_setting(c, out);
+    put_setting(c, true, true, out);
     if (c->executed) put_execution(c, out);
     for (uint32_t i = 0; i < c->n_rows; i++)
         if (c->rows[i].result.knobs[0] != '\0')
@@ -297,12 +298,7 @@ void zx_sweep_table(const zx_sweep *s, zx_text *out)
     }
     put_grid(&g, out);
     zx_text_put(out, "\n*: the fastest within the budget; over: it takes more than the budget\n");
-    zx_compare shown = *first;
-    if (s->budgets)
-        shown.budget = UINT64_MAX;
-    else
-        shown.bandwidth = shown.latency = 0;
-    put_setting(&shown, out);
+    put_setting(first, !s->budgets, s->budgets, out);
     for (uint32_t i = 0; i < first->notes.n; i++)
         zx_text_put(out, "%s\n", zx_text_safe(&mem, first->notes.text[i]));
     zx_arena_free(&mem);

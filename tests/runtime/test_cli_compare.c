@@ -1,0 +1,321 @@
+// test_cli_compare.c - zerox compare from outside: what is refused, what the table says, that every
+// policy executed gives the same losses, and what programs read of it.
+// SPDX-License-Identifier: Apache-2.0
+#include <jansson.h>
+#include <math.h>
+#include <time.h>
+
+#include "tests/runtime/cli.h"
+
+#define PLAIN ZX_TEST_DATA "/hooks/plain.onnx"
+#define COMPARE "compare", PLAIN, "--config", "c.json", "--threads", "1"
+#define TWO COMPARE, "--ranks", "2"
+#define EXECUTE "--data", "ids=synthetic", "--execute"
+
+static const struct row {
+    const char *name;
+    const char *args[CLI_ARGS];
+    int code;
+    const char *out, *err;
+} rows[] = {
+    {"the fastest is marked", {TWO}, 0, "1.00x fastest", NULL},
+    {"what isn't executed says so", {TWO}, 0, "predicted for this host: --execute runs them", NULL},
+    {"another machine is simulated",
+     {COMPARE, "--machine", "h100x16"},
+     0,
+     "16 ranks, 1 micro-batch a step\nSIMULATED on h100x16\n",
+     NULL},
+    {"a link",
+     {TWO, "--bandwidth", "0.5GB/s", "--latency", "0.2ms"},
+     0,
+     "link 0.5 GB/s and 200 us a collective",
+     NULL},
+    {"some policies, in the table's order", {TWO, "--policies", "zerox,fsdp"}, 0, "\nfsdp ", NULL},
+    {"both forms of a word", {TWO, "--policies", "hooks"}, 0, "\nhooks, as DeepSpeed ", NULL},
+    {"over the budget", {TWO, "--budget", "min"}, 0, "OVER by ", NULL},
+    {"DeepSpeed's limits know no bytes",
+     {TWO, "--budget", "min", "--policies", "hooks,zerox"},
+     0,
+     "hooks: DeepSpeed's limits count elements and take no notice of memory",
+     NULL},
+    {"what the planner has no plan for",
+     {TWO, "--budget", "10KiB", "--policies", "ddp,zerox"},
+     0,
+     "zerox: no plan: a rank needs at least",
+     NULL},
+    {"nothing can be planned",
+     {TWO, "--budget", "10KiB", "--policies", "zerox"},
+     4,
+     NULL,
+     "a rank needs at least"},
+    {"sums in another order",
+     {COMPARE, "--ranks", "2", "--config", "sum.json"},
+     0,
+     "ddp, once a step ",
+     NULL},
+    {"and why",
+     {COMPARE, "--ranks", "2", "--config", "sum.json"},
+     0,
+     "ddp and zero1 reduce in every micro-batch here",
+     NULL},
+    {"one rank has nothing to compare",
+     {COMPARE},
+     0,
+     "one rank: nothing is communicated, so there is nothing to compare",
+     NULL},
+    {"budgets", {TWO, "--sweep", "budget=40KiB,1GB"}, 0, "policy \\ budget ", NULL},
+    {"bandwidths", {TWO, "--sweep", "bandwidth=0.1GB/s,1GB/s"}, 0, "  0.1 GB/s  ", NULL},
+    {"no modules in the file",
+     {"compare", "mlp.onnx", "--ranks", "2", "--dim", "batch=4"},
+     0,
+     "1.00x fastest",
+     NULL},
+    {"executed, one after the other",
+     {TWO, EXECUTE, "--policies", "ddp,zerox", "--one-by-one"},
+     0,
+     "losses identical: yes (3 steps of 2 policies)",
+     NULL},
+    {"executed on one rank", {COMPARE, EXECUTE}, 0, "9 steps of each policy timed after 2", NULL},
+    {"no data to execute with", {TWO, "--execute"}, 3, NULL, "no data for 'ids'"},
+    {"a policy misspelt", {TWO, "--policies", "hoks"}, 2, NULL, "the nearest is 'hooks'"},
+    {"no policy", {TWO, "--policies", ""}, 2, NULL, "unknown policy ''"},
+    {"a rate without time",
+     {TWO, "--bandwidth", "1GB"},
+     2,
+     NULL,
+     "--bandwidth needs a rate like 0.5GB/s, not '1GB'"},
+    {"no rate", {TWO, "--bandwidth", "0GB/s"}, 2, NULL, "--bandwidth needs a rate"},
+    {"no time", {TWO, "--latency", "fast"}, 2, NULL, "--latency needs a time like 0.2ms"},
+    {"steps of nothing", {TWO, "--steps", "10"}, 2, NULL, "--execute"},
+    {"too few steps", {TWO, EXECUTE, "--steps", "8"}, 2, NULL, "9 to 100000 steps"},
+    {"executed elsewhere", {TWO, EXECUTE, "--machine", "h100"}, 2, NULL, "leave --machine out"},
+    {"swept and executed",
+     {TWO, EXECUTE, "--sweep", "budget=1GB"},
+     2,
+     NULL,
+     "--sweep is simulated"},
+    {"a sweep over nothing",
+     {TWO, "--sweep", "latency=1ms"},
+     2,
+     NULL,
+     "--sweep is budget=SIZE,SIZE"},
+    {"a sweep without values", {TWO, "--sweep", "budget="}, 2, NULL, "a size like 24GB, not ''"},
+    {"a sweep with a hole",
+     {TWO, "--sweep", "bandwidth=1GB/s,,2GB/s"},
+     2,
+     NULL,
+     "a rate like 0.5GB/s, not ''"},
+    {"no such machine", {TWO, "--machine", "h10"}, 2, NULL, "there is no machine 'h10'"},
+    {"a report that can't be written", {TWO, "--report", "gone/r.html"}, 1, NULL, "gone/r.html"},
+    {"the model isn't there", {"compare", "gone.onnx"}, 1, NULL, "gone.onnx"},
+};
+
+static void test_row(void **state)
+{
+    const struct row *row = *state;
+    cli_result r;
+    cli_run(row->args, &r);
+    cli_expect(&r, row->code, row->out, row->err);
+}
+
+// ---- as JSON ------------------------------------------------------------------------------------
+
+static json_t *run_json(const char *const *args)
+{
+    cli_result *r = malloc(sizeof *r);
+    json_error_t e;
+    assert_non_null(r);
+    cli_run(args, r);
+    if (r->code != 0) fail_msg("exit code %d: %s", r->code, r->err);
+    json_t *all = json_loads(r->out, 0, &e);
+    if (all == NULL) fail_msg("line %d: %s in %s", e.line, e.text, r->out);
+    free(r);
+    return all;
+}
+
+static double number(const json_t *x, const char *name)
+{
+    const json_t *v = json_object_get(x, name);
+    if (!json_is_number(v)) fail_msg("no number '%s'", name);
+    return json_number_value(v);
+}
+
+static const char *string(const json_t *x, const char *name)
+{
+    const json_t *v = json_object_get(x, name);
+    if (!json_is_string(v)) fail_msg("no string '%s'", name);
+    return json_string_value(v);
+}
+
+static const struct run_row {
+    const char *name, *ranks, *config, *latency;
+    size_t executed;
+} run_rows[] = {
+    {"two ranks: every policy gives the same bits", "2", "c.json", "0s", 11},
+    {"three ranks, two micro-batches", "3", "sum.json", "0s", 11},
+    {"two ranks behind a link", "2", "c.json", "2ms", 11},
+};
+
+// What was timed is above the wire's share of the bound (pacing only ever sleeps longer), and every
+// executed policy touched all of its reservation and not more.
+static void look_at_policy(const json_t *p, double wire)
+{
+    const json_t *m = json_object_get(p, "measured");
+    const json_t *steps = json_object_get(m, "step_seconds");
+    assert_int_equal(json_array_size(steps), 9);
+    double least = INFINITY;
+    for (size_t i = 0; i < 9; i++) least = fmin(least, json_number_value(json_array_get(steps, i)));
+    assert_true(least == number(m, "min_seconds"));
+    assert_true(least <= number(m, "median_seconds"));
+    if (least < wire) fail_msg("%s took %g s, its wire alone %g", string(p, "name"), least, wire);
+    assert_true(number(m, "peak_bytes") == number(p, "peak_bytes"));
+    assert_true(number(p, "predicted_seconds") > 0);
+}
+
+static void test_run(void **state)
+{
+    const struct run_row *row = *state;
+    const char *const args[] = {"compare",    PLAIN,     "--config", row->config, "--threads",
+                                "1",          "--ranks", row->ranks, EXECUTE,     "--latency",
+                                row->latency, "--json",  NULL};
+    json_t *all = run_json(args);
+    const json_t *e = json_object_get(all, "execution"), *list = json_object_get(all, "policies");
+    assert_true(json_is_true(json_object_get(e, "losses_identical")));
+    assert_true(json_is_null(json_object_get(e, "losses_differ")));
+    assert_true(json_is_false(json_object_get(all, "simulated")));
+    assert_int_equal(json_array_size(json_object_get(e, "losses")), 11);
+    const double wire = number(json_object_get(all, "bound"), "wire_seconds");
+    size_t executed = 0, fastest = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *p = json_array_get(list, i);
+        fastest += json_is_true(json_object_get(p, "fastest"));
+        if (json_is_false(json_object_get(p, "executable"))) {
+            assert_string_equal(string(p, "form"), "once a step");
+            assert_true(json_is_null(json_object_get(p, "measured")));
+            continue;
+        }
+        look_at_policy(p, wire);
+        executed++;
+    }
+    assert_int_equal(executed, row->executed);
+    assert_int_equal(fastest, 1);
+    json_decref(all);
+}
+
+static void test_simulated(void **state ZX_UNUSED)
+{
+    const char *const args[] = {COMPARE, "--machine", "a100-80x8", "--budget",
+                                "1GB",   "--json",    NULL};
+    json_t *all = run_json(args);
+    assert_true(json_is_true(json_object_get(all, "simulated")));
+    assert_true(json_is_null(json_object_get(all, "execution")));
+    assert_string_equal(string(all, "machine"), "a100-80x8");
+    assert_true(number(all, "budget_bytes") == 1e9);
+    const double bound = number(json_object_get(all, "bound"), "seconds");
+    const json_t *list = json_object_get(all, "policies");
+    assert_int_equal(json_array_size(list), 11);
+    for (size_t i = 0; i < 11; i++) {
+        const json_t *p = json_array_get(list, i);
+        assert_true(number(p, "predicted_seconds") >= bound);
+        assert_true(number(p, "ratio") >= 1 && number(p, "over_bound") >= 0);
+    }
+    json_decref(all);
+}
+
+// More memory is never slower for the planner's own, and the bound falls with it.
+static void test_sweep(void **state ZX_UNUSED)
+{
+    const char *const args[] = {TWO,
+                                "--policies",
+                                "zerox,ddp",
+                                "--bandwidth",
+                                "0.01GB/s",
+                                "--sweep",
+                                "budget=20KiB,64KiB,1MiB",
+                                "--json",
+                                NULL};
+    json_t *all = run_json(args);
+    const json_t *points = json_object_get(all, "points");
+    double before = INFINITY;
+    assert_string_equal(string(all, "sweep"), "budget");
+    assert_int_equal(json_array_size(points), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *c = json_object_get(json_array_get(points, i), "comparison");
+        const double bound = number(json_object_get(c, "bound"), "seconds");
+        const json_t *ddp = json_array_get(json_object_get(c, "policies"), 0);
+        assert_true(number(c, "budget_bytes") == number(json_array_get(points, i), "value"));
+        assert_string_equal(string(ddp, "policy"), "ddp");
+        assert_int_equal(number(ddp, "over_budget_bytes") > 0, i < 2);
+        assert_true(bound <= before);
+        before = bound;
+    }
+    json_decref(all);
+}
+
+// ---- the report, a signal -----------------------------------------------------------------------
+
+static void test_report(void **state ZX_UNUSED)
+{
+    cli_result r;
+    char page[60000];
+    const char *const args[] = {TWO, EXECUTE, "--policies", "ddp,fsdp", "--report", "r.html", NULL};
+    cli_run(args, &r);
+    cli_expect(&r, 0, "losses identical: yes (11 steps of 2 policies)", "report: r.html");
+    cli_read("r.html", page, sizeof page);
+    assert_non_null(strstr(page, "<html"));
+}
+
+static bool wait_for(const char *text)
+{
+    char err[60000];
+    for (int i = 0; i < 600; i++) {
+        cli_read(".err", err, sizeof err);
+        if (strstr(err, text) != NULL) return true;
+        const struct timespec nap = {.tv_nsec = 50000000};
+        nanosleep(&nap, NULL);
+    }
+    return false;
+}
+
+// What was measured by then is shown.
+static void test_interrupted(void **state ZX_UNUSED)
+{
+    cli_result r;
+    const char *const args[] = {TWO, EXECUTE, "--steps", "100000", "--policies", "ddp,zerox", NULL};
+    const pid_t pid = cli_start(args);
+    assert_true(wait_for("round 30 of 100002"));
+    kill(pid, SIGINT);
+    cli_end(pid, &r);
+    cli_expect(&r, 130, "interrupted: ", NULL);
+    cli_expect(&r, 130, "1.00x fastest", NULL);
+    cli_expect(&r, 130, "losses identical: yes", NULL);
+}
+
+static int make_files(void **state)
+{
+    if (cli_setup(state) != 0) return 1;
+    setenv("ZX_NO_CALIBRATE", "1", 1);
+    cli_write("c.json", "{\"zero_optimization\": {\"stage\": 3}}");
+    cli_write("sum.json", "{\"zero_optimization\": {\"stage\": 3}, \"optimizer\": {\"type\": "
+                          "\"AdamW\", \"params\": {\"lr\": 0.001}}, "
+                          "\"gradient_accumulation_steps\": 2}");
+    cli_result r;
+    const char *const args[] = {"new", "mlp", "--preset", "digits", "-o", "mlp.onnx", NULL};
+    cli_run(args, &r);
+    return r.code;
+}
+
+int main(void)
+{
+    const struct CMUnitTest plain[] = {cmocka_unit_test(test_simulated),
+                                       cmocka_unit_test(test_sweep), cmocka_unit_test(test_report),
+                                       cmocka_unit_test(test_interrupted)};
+    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(run_rows) + ZX_COUNT(plain)];
+    size_t n = 0;
+    for (size_t i = 0; i < ZX_COUNT(rows); i++)
+        tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
+    for (size_t i = 0; i < ZX_COUNT(run_rows); i++)
+        tests[n++] = zx_case(run_rows[i].name, test_run, &run_rows[i]);
+    for (size_t i = 0; i < ZX_COUNT(plain); i++) tests[n++] = plain[i];
+    return _cmocka_run_group_tests("tests", tests, n, make_files, cli_teardown);
+}
