@@ -4,14 +4,15 @@
 // As fully_shard does it by default: the root group holds all that no block does, is gathered when
 // forward begins and kept until backward is over. A block is gathered when the group before it
 // begins (in forward since the host runs ahead, in backward by explicit prefetch: the last block
-// when backward begins), given up after its forward, and again after its backward, when its
-// gradients leave as one launch; the launch before that has to be over by then. Gathers and reduces
-// go through flat buffers, which are copied into and out of. A block that would be gathered again
-// no later than it is given up is kept.
+// when backward begins, and each only once the one before is copied out), given up after its
+// forward, and again after its backward, when its gradients leave as one launch; the launch before
+// that has to be over by then. Gathers and reduces go through flat buffers, which are copied into
+// and out of. A block that would be gathered again no later than it is given up is kept.
 //
-// Assumed: gathers and reduces don't queue behind one another. fully_shard has a stream for each,
-// on one process group; two communicators are what its documentation and torchtitan go for. A model
-// without blocks has one group for each module at the top, if there are several with parameters.
+// Assumed: gathers and reduces don't queue behind one another. fully_shard has a stream for each;
+// by default they are of one process group, which may still put them in line. In forward a fast
+// host may be two groups ahead where the device is slow; here it is one. A model without blocks has
+// one group for each module at the top, if there are several with parameters.
 // SPDX-License-Identifier: Apache-2.0
 #include "sched/policy_make.h"
 
@@ -176,6 +177,7 @@ typedef struct writer {
     uint32_t n_order[2];
     begun *order[2];
     bool *open;       // by group: it is whole
+    uint32_t *launch; // by group: that brings it
     uint32_t reduced; // the launch that may still be under way; ZX_NONE
     int64_t reduced_at;
 } writer;
@@ -196,12 +198,6 @@ static bool goes(const writer *w, uint32_t which)
             return w->k.reshard &&
                    gathered_at(w, ZX_BACKWARD, i) > w->g->at[which].end[ZX_FORWARD] + 1;
     return true;
-}
-
-static void gather(writer *w, const group *x, int64_t at, int64_t await)
-{
-    const uint32_t launch = zx_schedule_gather(w->s, at, at, x->units, x->n, true, ZX_PASS_policy);
-    zx_schedule_await(w->s, await, launch);
 }
 
 static void give_up(writer *w, const group *x, int64_t at)
@@ -227,20 +223,36 @@ static void reduce(writer *w, const group *x, uint32_t micro, int64_t at)
     w->reduced_at = at;
 }
 
-static void write_phase(writer *w, uint32_t micro, zx_phase phase)
+static uint32_t gather(writer *w, const group *x, int64_t at)
+{
+    return zx_schedule_gather(w->s, at, at, x->units, x->n, true, ZX_PASS_policy);
+}
+
+// The i-th group of a phase, unless it is still there.
+static void gather_nth(writer *w, uint32_t micro, zx_phase phase, uint32_t i)
+{
+    if (i >= w->n_order[phase]) return;
+    const uint32_t at = w->order[phase][i].group;
+    w->launch[at] = ZX_NONE;
+    if (w->gathers && !w->open[at])
+        w->launch[at] = gather(w, &w->g->at[at], w->n * micro + gathered_at(w, phase, i));
+}
+
+static void write_phase(writer *w, uint32_t micro, zx_phase phase, uint32_t root)
 {
     const int64_t base = w->n * micro;
+    for (uint32_t i = 0; i < w->k.ahead; i++) gather_nth(w, micro, phase, i);
+    if (root != ZX_NONE) zx_schedule_await(w->s, base, root);
     for (uint32_t i = 0; i < w->n_order[phase]; i++) {
         const uint32_t at = w->order[phase][i].group;
         const group *x = &w->g->at[at];
         const int64_t end = base + x->end[phase] + 1;
-        if (w->gathers && !w->open[at])
-            gather(w, x, base + gathered_at(w, phase, i), base + x->begin[phase]);
-        w->open[at] = true;
-        if (phase == ZX_BACKWARD || goes(w, at)) {
-            if (w->gathers) give_up(w, x, end);
-            w->open[at] = false;
-        }
+        if (phase == ZX_FORWARD) gather_nth(w, micro, phase, i + w->k.ahead);
+        if (w->launch[at] != ZX_NONE)
+            zx_schedule_await(w->s, base + x->begin[phase], w->launch[at]);
+        if (phase == ZX_BACKWARD) gather_nth(w, micro, phase, i + w->k.ahead);
+        w->open[at] = phase == ZX_FORWARD && !goes(w, at);
+        if (!w->open[at] && w->gathers) give_up(w, x, end);
         if (phase == ZX_BACKWARD) reduce(w, x, micro, end);
     }
 }
@@ -251,13 +263,12 @@ static void write_micro(writer *w, uint32_t micro)
     const group *root = &w->g->root;
     w->reduced = ZX_NONE;
     w->reduced_at = 0;
-    if (w->gathers && root->n > 0) gather(w, root, base, base);
-    write_phase(w, micro, ZX_FORWARD);
-    write_phase(w, micro, ZX_BACKWARD);
+    const bool gathers = w->gathers && root->n > 0;
+    write_phase(w, micro, ZX_FORWARD, gathers ? gather(w, root, base) : ZX_NONE);
+    write_phase(w, micro, ZX_BACKWARD, ZX_NONE);
     for (uint32_t i = 0; i < w->g->n; i++) // groups without a backward of their own
         if (w->g->at[i].begin[ZX_BACKWARD] < 0) reduce(w, &w->g->at[i], micro, base + w->n);
-    if (root->n == 0) return;
-    if (w->gathers) give_up(w, root, base + w->n);
+    if (gathers) give_up(w, root, base + w->n);
     reduce(w, root, micro, base + w->n);
 }
 
@@ -269,6 +280,7 @@ static void write_down(zx_schedule *s, const zx_trace *t, const zx_plan_options 
     writer w = {.s = s, .g = g, .k = k, .n = t->n_steps, .turn = zx_policy_turn(t)};
     w.gathers = !s->whole_params;
     w.open = ZX_NEW(mem, bool, g->n + 1);
+    w.launch = ZX_NEW(mem, uint32_t, g->n + 1);
     for (int phase = 0; phase < 2; phase++) {
         w.order[phase] = ZX_NEW(mem, begun, g->n + 1);
         w.n_order[phase] = order_of(g, (zx_phase)phase, w.order[phase]);
