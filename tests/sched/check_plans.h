@@ -4,6 +4,7 @@
 #ifndef ZX_TESTS_SCHED_CHECK_PLANS_H
 #define ZX_TESTS_SCHED_CHECK_PLANS_H
 
+#include "graph/precision.h"
 #include "tests/sched/edit.h"
 #include "tests/sched/graphs.h"
 
@@ -43,7 +44,7 @@ ZX_UNUSED static void none(edit *e)
 
 // Stage 3 and 2 on two ranks; one rank, one micro-batch; stage 3 and 2 through flat slots, the
 // former with a bucket and one queue for all collectives.
-enum { SHARDED, SPREAD, ALONE, FLAT, FLAT_SPREAD };
+enum { SHARDED, SPREAD, ALONE, FLAT, FLAT_SPREAD, HALF }; // HALF: of 16 bits
 
 typedef struct check_case {
     const char *name;
@@ -94,7 +95,12 @@ static void make_graph(zx_arena *mem, zx_graph *train)
 static void start_edit(edit *e, int which, zx_arena *mem, zx_graph *g)
 {
     zx_err err = {0};
-    make_graph(mem, g);
+    if (which == HALF) {
+        zx_graph *whole = ZX_NEW(mem, zx_graph, 1);
+        make_graph(mem, whole);
+        zx_precision_apply(whole, ZX_PREC_BF16, mem, g);
+    } else
+        make_graph(mem, g);
     const zx_plan_options o = {.ranks = which == ALONE ? 1 : 2,
                                .stage = which == SPREAD || which == FLAT_SPREAD ? 2 : 3,
                                .micro_batches = which == ALONE ? 1 : 2,

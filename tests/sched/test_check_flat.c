@@ -17,6 +17,26 @@ static void f32_copy_of_f32(edit *e)
 {
     e->units[0].master_slot = e->units[0].state_slot[0];
 }
+static void no_f32_copy(edit *e)
+{
+    e->units[0].master_slot = ZX_NONE;
+}
+static void f32_copy_of_another(edit *e)
+{
+    e->units[0].master_slot = e->units[2].master_slot;
+}
+static void f32_copy_of_16_bits(edit *e)
+{
+    e->slots[e->units[0].master_slot].bytes /= 2;
+}
+static void four_bytes_each(edit *e)
+{
+    e->units[0].param_bytes = 4;
+}
+static void long_accumulator(edit *e)
+{
+    e->units[0].grad_bytes = 4; // which is allowed, but the slot is for 2
+}
 static void member_elsewhere_in_the_row(edit *e)
 {
     e->members[e->launches[0].member].at = 1;
@@ -169,6 +189,14 @@ static const check_case cases[] = {
     {"an accumulator shorter than what it adds up", SHARDED, short_accumulator,
      "is accumulated in elements of 2 bytes"},
     {"an f32 copy of f32", SHARDED, f32_copy_of_f32, "has a slot for its f32 copy"},
+    {"a good plan of 16 bits", HALF, none, NULL},
+    {"no f32 copy", HALF, no_f32_copy, "has no slot for its f32 copy"},
+    {"the f32 copy of another", HALF, f32_copy_of_another, "has no slot for its f32 copy"},
+    {"an f32 copy of 16 bits", HALF, f32_copy_of_16_bits, "bytes for its f32 copy, it needs"},
+    {"32 bits in the plan, 16 in the graph", HALF, four_bytes_each,
+     "elements of 4 bytes in the plan, of 2"},
+    {"an accumulator longer than its slot", HALF, long_accumulator,
+     "bytes for its gradient, it needs"},
     {"a member elsewhere in the row", SHARDED, member_elsewhere_in_the_row,
      "is at element 1 of a row, those before it end at 0"},
     {"a flat slot that is none", FLAT, flat_of_nothing, "launch 0 goes through no flat slot"},
