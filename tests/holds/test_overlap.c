@@ -77,8 +77,10 @@ static void half_is_hidden(void **state)
 static int setup(void **state)
 {
     if (holds_setup(state) != 0) return 1;
+    // Limits that make many launches of what the planner would send in few: each is a delay.
     const char *config = "{\"train_micro_batch_size_per_gpu\": 4, "
-                         "\"zero_optimization\": {\"stage\": 3}}";
+                         "\"zero_optimization\": {\"stage\": 3, \"reduce_bucket_size\": 1000000, "
+                         "\"stage3_max_live_parameters\": 1500000}}";
     holds_write("overlap.json", config, strlen(config));
     return holds_zerox("new", "new gpt2 --set layers=12 --set width=256 --set heads=8 "
                               "--set vocab=512 --set context=128 --set sequence=128 "
