@@ -4,6 +4,7 @@
 #ifndef ZX_RUNTIME_CMD_H
 #define ZX_RUNTIME_CMD_H
 
+#include "graph/preset.h"
 #include "graph/recompute.h"
 #include "proto/onnx_file.h"
 #include "runtime/config.h"
@@ -15,6 +16,7 @@
 int zx_cmd_train(const zx_options *o, zx_err *err);
 int zx_cmd_plan(const zx_options *o, zx_err *err);
 int zx_cmd_compare(const zx_options *o, zx_err *err);
+int zx_cmd_simulate(const zx_options *o, zx_err *err);
 int zx_cmd_check(const zx_options *o, zx_err *err);
 int zx_cmd_ops(const zx_options *o, zx_err *err);
 int zx_cmd_new(const zx_options *o, zx_err *err);
@@ -51,6 +53,7 @@ typedef struct zx_job {
     zx_recompute_kind recompute;
     zx_machine machine;      // that is planned for: of zx_job_plan_options
     const char *preset;      // its name, where the model is one; NULL: a file
+    zx_text preset_bytes;    // and the file that it stands for
     zx_graph forward, train; // train: as it is planned
     zx_graph computed;       // the same in float32, as kernels of this version run it
     uint64_t n_elements;     // of all parameters
@@ -59,6 +62,9 @@ typedef struct zx_job {
 // Reads config and model file, finds the data, resolves the batch. ranks: of the run. Data may be
 // missing where `optional`.
 zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool optional, zx_err *err);
+// The same of a preset, which has no data; in bfloat16 unless the config says otherwise.
+zx_status zx_job_open_preset(zx_job *job, const zx_options *o, uint32_t ranks,
+                             const zx_preset_sizes *sizes, zx_preset_info *info, zx_err *err);
 // Imports; forward_only stops there (check), else also data is bound and the train graph made.
 zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err);
 // job->train and ->computed of job->forward.

@@ -142,7 +142,7 @@ static zx_status read_config(zx_job *job, zx_err *err)
 {
     const zx_options *o = job->o;
     const char *path = zx_given_text(o, ZX_OPT_CONFIG);
-    if (path == NULL && o->command != ZX_CMD_CHECK)
+    if (path == NULL && o->command != ZX_CMD_CHECK && o->command != ZX_CMD_SIMULATE)
         zx_note(&job->notes, &job->mem,
                 "no --config: as if it were {\"zero_optimization\": {\"stage\": 3}}");
     const zx_status st = zx_config_read(path, zx_given(o, ZX_OPT_ALLOW_UNKNOWN), &job->mem,
@@ -155,6 +155,14 @@ static zx_status read_config(zx_job *job, zx_err *err)
     if (zx_given(o, ZX_OPT_SEED))
         zx_config_set_int(&job->config, "zerox.seed",
                           (int64_t)(zx_given_number(o, ZX_OPT_SEED, 0) & INT64_MAX),
+                          ZX_FROM_COMMAND);
+    if (zx_given(o, ZX_OPT_BATCH))
+        zx_config_set_int(&job->config, "train_micro_batch_size_per_gpu",
+                          (int64_t)(zx_given_number(o, ZX_OPT_BATCH, 1) & INT64_MAX),
+                          ZX_FROM_COMMAND);
+    if (zx_given(o, ZX_OPT_ACCUMULATE))
+        zx_config_set_int(&job->config, "gradient_accumulation_steps",
+                          (int64_t)(zx_given_number(o, ZX_OPT_ACCUMULATE, 1) & INT64_MAX),
                           ZX_FROM_COMMAND);
     if (zx_given(o, ZX_OPT_BUDGET))
         zx_config_set_text(&job->config, "zerox.budget", zx_given_text(o, ZX_OPT_BUDGET),
@@ -203,7 +211,7 @@ static zx_status import_options(zx_job *job, bool forward_only, zx_import_option
                               .fold_bytes = zx_memory_usable() / 2 / processes,
                               .seed = job->seed};
     ZX_TRY(bind_dims(job, io, err));
-    io->n_shapes = zx_data_shapes(job->data, &io->shapes);
+    if (job->data != NULL) io->n_shapes = zx_data_shapes(job->data, &io->shapes);
     return ZX_OK;
 }
 
@@ -263,7 +271,7 @@ zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
     zx_err found = {0};
     zx_status st = zx_import(&job->file, &io, &job->mem, &job->forward, &job->notes, &found);
     const bool runs = job->o->command == ZX_CMD_TRAIN || zx_given(job->o, ZX_OPT_EXECUTE);
-    if (st == ZX_E_SHAPE && !runs &&
+    if (st == ZX_E_SHAPE && !runs && job->data != NULL &&
         zx_data_leave_out_beside(job->data)) { // of another model, perhaps
         job->notes.n = n_notes;
         zx_note(&job->notes, &job->mem, "data beside the model don't fit: %s", found.cause[0]);
@@ -276,7 +284,9 @@ zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
     if (forward_only) return ZX_OK;
     ZX_TRY(count_elements(job, err));
     const uint32_t per_step = job->ranks * (uint32_t)job->batch.accumulate;
-    ZX_TRY(zx_data_bind(job->data, &job->forward, job->batch.micro, per_step, &job->notes, err));
+    if (job->data != NULL)
+        ZX_TRY(
+            zx_data_bind(job->data, &job->forward, job->batch.micro, per_step, &job->notes, err));
     return zx_job_train_graph(job, err);
 }
 
@@ -308,21 +318,43 @@ static zx_status look_at_model(zx_job *job, zx_err *err)
     return zx_err_merge(err, &found);
 }
 
-zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool optional, zx_err *err)
+// Dimensions and batches of a file that is open.
+static zx_status open_inputs(zx_job *job, zx_err *err)
 {
-    *job = (zx_job){.o = o, .model = o->operand, .ranks = ranks};
     zx_import_options io = {0};
-    ZX_TRY(read_config(job, err));
-    ZX_TRY(choose_threads(job, err));
-    ZX_TRY(zx_onnx_open(&job->file, job->model, &job->mem, err));
     ZX_TRY(zx_import_inputs(&job->file, &job->mem, &job->n_inputs, &job->inputs, err));
     ZX_TRY(bind_dims(job, &io, err));
     ZX_TRY(check_dims(job, &io, err));
     job->fixed_batch = fixed_batch(job, &io);
-    ZX_TRY(zx_config_batch(&job->config, ranks, job->fixed_batch, &job->batch, err));
-    if (job->batch.accumulate > UINT32_MAX / ranks)
+    ZX_TRY(zx_config_batch(&job->config, job->ranks, job->fixed_batch, &job->batch, err));
+    if (job->batch.accumulate > UINT32_MAX / job->ranks)
         return ZX_FAIL(err, ZX_E_USAGE, "gradient_accumulation_steps %lld is too large",
                        (long long)job->batch.accumulate);
+    return ZX_OK;
+}
+
+zx_status zx_job_open_preset(zx_job *job, const zx_options *o, uint32_t ranks,
+                             const zx_preset_sizes *sizes, zx_preset_info *info, zx_err *err)
+{
+    *job = (zx_job){.o = o, .model = o->operand, .ranks = ranks, .preset = o->operand};
+    ZX_TRY(read_config(job, err));
+    ZX_TRY(choose_threads(job, err));
+    ZX_TRY(zx_preset_make(job->preset, sizes, &job->preset_bytes, info, err));
+    ZX_TRY(zx_onnx_open_bytes(&job->file, job->preset, job->preset_bytes.at, job->preset_bytes.n,
+                              &job->mem, err));
+    // As they are trained: in bfloat16, unless the config says something else.
+    const zx_config_from from = zx_config_get(&job->config, "bf16.enabled")->from;
+    if (job->precision == ZX_PREC_F32 && from != ZX_FROM_FILE) job->precision = ZX_PREC_BF16;
+    return open_inputs(job, err);
+}
+
+zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool optional, zx_err *err)
+{
+    *job = (zx_job){.o = o, .model = o->operand, .ranks = ranks};
+    ZX_TRY(read_config(job, err));
+    ZX_TRY(choose_threads(job, err));
+    ZX_TRY(zx_onnx_open(&job->file, job->model, &job->mem, err));
+    ZX_TRY(open_inputs(job, err));
     const zx_data_request request = {
         .model = job->model,
         .n_inputs = job->n_inputs,
@@ -346,6 +378,12 @@ zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool opt
 // A smaller micro-batch is no way out where there is none.
 static void mend_hint(const zx_job *job, zx_err *err)
 {
+    if (err->code == ZX_E_BUDGET && job->o->command == ZX_CMD_SIMULATE) {
+        err->hint[0] = '\0';
+        zx_err_hint(err, "more ranks%s, or a larger --budget",
+                    job->recompute == ZX_RECOMPUTE_NONE ? ", --recompute full" : "");
+        return;
+    }
     if (strstr(err->hint, "train_micro_batch_size_per_gpu") == NULL) return;
     if (job->fixed_batch == 0 && job->batch.micro > 1) return;
     err->hint[0] = '\0';
@@ -419,7 +457,8 @@ zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, 
 bool zx_job_unlimited(zx_job *job, zx_plan_options *po, zx_err *found)
 {
     const bool unasked = !zx_config_get(&job->config, "zerox.budget")->has;
-    if (found->code != ZX_E_BUDGET || !unasked || job->o->command == ZX_CMD_TRAIN) {
+    const zx_command c = job->o->command;
+    if (found->code != ZX_E_BUDGET || !unasked || c == ZX_CMD_TRAIN || c == ZX_CMD_SIMULATE) {
         mend_hint(job, found);
         return false;
     }
@@ -454,6 +493,7 @@ void zx_job_close(zx_job *job)
 {
     zx_data_close(job->data);
     zx_onnx_close(&job->file);
+    zx_text_free(&job->preset_bytes);
     zx_config_close(&job->config);
     zx_arena_free(&job->mem);
     *job = (zx_job){0};

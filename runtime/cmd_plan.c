@@ -114,7 +114,10 @@ static zx_status put_report(zx_job *job, const zx_plan *plan, zx_err *err)
     const char *path = zx_given_text(job->o, ZX_OPT_REPORT);
     if (path == NULL) return ZX_OK;
     zx_text html = {0};
-    const zx_report r = {.title = job->model, .train = &job->train, .plan = plan};
+    const zx_report r = {.title = job->model,
+                         .machine = zx_given_text(job->o, ZX_OPT_MACHINE),
+                         .train = &job->train,
+                         .plan = plan};
     zx_report_html(&r, &html);
     const zx_status st = zx_outfile_put(path, html.at, html.n, &job->mem, err);
     zx_text_free(&html);

@@ -14,10 +14,11 @@
 static int run(const zx_options *o, zx_err *err)
 {
     static int (*const commands[ZX_CMD_COUNT])(const zx_options *, zx_err *) = {
-        [ZX_CMD_TRAIN] = zx_cmd_train,     [ZX_CMD_PLAN] = zx_cmd_plan,
-        [ZX_CMD_CHECK] = zx_cmd_check,     [ZX_CMD_COMPARE] = zx_cmd_compare,
-        [ZX_CMD_OPS] = zx_cmd_ops,         [ZX_CMD_NEW] = zx_cmd_new,
-        [ZX_CMD_MACHINE] = zx_cmd_machine, [ZX_CMD_DIFF] = zx_cmd_diff,
+        [ZX_CMD_TRAIN] = zx_cmd_train,       [ZX_CMD_PLAN] = zx_cmd_plan,
+        [ZX_CMD_CHECK] = zx_cmd_check,       [ZX_CMD_COMPARE] = zx_cmd_compare,
+        [ZX_CMD_SIMULATE] = zx_cmd_simulate, [ZX_CMD_OPS] = zx_cmd_ops,
+        [ZX_CMD_NEW] = zx_cmd_new,           [ZX_CMD_MACHINE] = zx_cmd_machine,
+        [ZX_CMD_DIFF] = zx_cmd_diff,
     };
     zx_text out = {0};
     if (o->version)

@@ -10,6 +10,8 @@
     X(TRAIN, "train", "MODEL.onnx", "train a model, sharded over ranks")                           \
     X(PLAN, "plan", "MODEL.onnx", "show the plan of a training step")                              \
     X(COMPARE, "compare", "MODEL.onnx", "compare schedules at one budget, predicted or executed")  \
+    X(SIMULATE, "simulate", "PRESET|MODEL.onnx",                                                   \
+      "predict training of a large model on other machines")                                       \
     X(CHECK, "check", "MODEL.onnx", "say what zerox makes of a model")                             \
     X(OPS, "ops", "", "list the supported operators")                                              \
     X(NEW, "new", "FAMILY", "write an untrained model: gpt2, llama or mlp")                        \

@@ -102,12 +102,12 @@ typedef enum link_way { GATHER, REDUCE } link_way;
 static const struct machine_row {
     const char *names;
     uint32_t gpus; // a node
-    double device_bytes, flops, flops_16, memory;
+    double device_bytes, flops, flops_16, peak, peak_16, memory;
     link_id links;
     const char *what;
 } rows[] = {
-#define ZX_MACHINE(names, gpus, bytes, flops, flops_16, memory, links, what)                       \
-    {names, gpus, bytes, flops, flops_16, memory, links, what},
+#define ZX_MACHINE(names, gpus, bytes, flops, flops_16, peak, peak_16, memory, links, what)        \
+    {names, gpus, bytes, flops, flops_16, peak, peak_16, memory, links, what},
 #include "sched/machines.def"
 };
 
@@ -200,7 +200,8 @@ static bool has_word(const char *words, const char *word, size_t n)
     return false;
 }
 
-static zx_status no_such(const char *name, zx_err *err)
+// `name` without its count has n bytes.
+static zx_status no_such(const char *name, size_t n_name, zx_err *err)
 {
     zx_arena mem = {0};
     const char *words[2 * ZX_COUNT(rows)];
@@ -211,7 +212,7 @@ static zx_status no_such(const char *name, zx_err *err)
             words[n++] = zx_arena_strn(&mem, at, len);
             at += len;
         }
-    const char *near = zx_text_nearest(name, words, n);
+    const char *near = zx_text_nearest(zx_arena_strn(&mem, name, n_name), words, n);
     zx_err_hint(err, "zerox machine --list, or a file as zerox machine --format json writes it");
     const zx_status st = ZX_FAIL(err, ZX_E_USAGE, "there is no machine '%s'%s%s%s",
                                  zx_text_safe(&mem, name), near != NULL ? "; the nearest is '" : "",
@@ -251,7 +252,7 @@ zx_status zx_machine_find(const char *name, uint32_t ranks, zx_machine *out, zx_
     const struct machine_row *row = NULL;
     for (size_t i = 0; i < ZX_COUNT(rows) && row == NULL; i++)
         if (has_word(rows[i].names, name, n)) row = &rows[i];
-    if (row == NULL) return no_such(name, err);
+    if (row == NULL) return no_such(name, n, err);
     char word[16];
     snprintf(word, sizeof word, "%.*s", (int)strcspn(row->names, " "), row->names);
     const bool counted = name[n] != '\0';
@@ -265,6 +266,8 @@ zx_status zx_machine_find(const char *name, uint32_t ranks, zx_machine *out, zx_
                         .device_bytes = (uint64_t)row->device_bytes,
                         .flops = row->flops * FIT_PRODUCTS,
                         .flops_16 = row->flops_16 * FIT_PRODUCTS,
+                        .peak = row->peak,
+                        .peak_16 = row->peak_16,
                         .memory = row->memory,
                         .op_seconds = OP_SECONDS,
                         .host_seconds = HOST_SECONDS,

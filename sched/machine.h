@@ -24,6 +24,7 @@ typedef struct zx_machine {
     uint32_t ranks;          // that it is a machine of; 0: any number
     uint64_t device_bytes;   // memory of a rank; 0: unknown
     double flops, flops_16;  // of matrix products a second: operands of 4 bytes, of 2
+    double peak, peak_16;    // the same by its data sheet, to compare with; 0: unknown
     double memory;           // bytes a second that elementwise kernels move
     double op_seconds;       // the least that an execution takes
     double host_seconds;     // of the host, to enqueue one instruction

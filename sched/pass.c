@@ -118,6 +118,8 @@ const uint32_t *zx_made_in(const zx_trace *t, const zx_plan_options *o, zx_arena
     if (o->ranks != 1 || o->micro_batches != 1) return made_in;
     for (uint32_t u = 0; u < g->n_params; u++) {
         if (t->grad_ready[u] == ZX_NONE) continue;
+        const uint32_t size = zx_dtype_bytes(g->values[g->params[u].grad].type.dtype);
+        if (o->accumulate_bytes != 0 && o->accumulate_bytes != size) continue; // it is converted
         const zx_where w = t->where[g->params[u].grad];
         if (w.kind != ZX_AT_STORAGE || t->storages[w.index].input != ZX_NONE) continue;
         // Two units with one gradient each want a copy of their own.

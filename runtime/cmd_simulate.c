@@ -1,0 +1,168 @@
+// cmd_simulate.c - zerox simulate: what training takes on machines that aren't here, of models too
+// large for this one: nothing is read but shapes, nothing runs but the simulator.
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/cmd_machine.h"
+#include "runtime/cmd_plan.h"
+#include "runtime/outfile.h"
+#include "runtime/simulate.h"
+#include "sched/trace_json.h"
+
+#define MOST_RANKS (1 << 20)
+
+typedef enum sim_format { FORMAT_TEXT, FORMAT_JSON, FORMAT_TRACE } sim_format;
+
+typedef struct wanted { // on the command line
+    zx_policy_id ids[ZX_POLICY_COUNT];
+    uint32_t n;
+    sim_format format;
+} wanted;
+
+static zx_status read_format(const zx_options *o, sim_format *out, zx_err *err)
+{
+    static const char *const words[] = {"text", "json", "trace"};
+    const char *given = zx_given_text(o, ZX_OPT_FORMAT);
+    *out = FORMAT_TEXT;
+    if (given == NULL) return ZX_OK;
+    for (size_t i = 0; i < ZX_COUNT(words); i++)
+        if (strcmp(given, words[i]) == 0) {
+            *out = (sim_format)i;
+            return ZX_OK;
+        }
+    return ZX_FAIL(err, ZX_E_USAGE, "--format of simulate is text, json or trace, not '%s'", given);
+}
+
+static zx_status read_wanted(const zx_options *o, wanted *out, zx_err *err)
+{
+    const char *words = zx_given_text(o, ZX_OPT_POLICY), *form = zx_given_text(o, ZX_OPT_FORM);
+    ZX_TRY(read_format(o, &out->format, err));
+    ZX_TRY(zx_job_policies(words != NULL ? words : "zerox", form, out->ids, &out->n, err));
+    const bool several = words != NULL && (strchr(words, ',') != NULL || !strcmp(words, "all"));
+    if (!several) out->n = 1; // the first form of it
+    if (out->n > 1 && out->format == FORMAT_TRACE)
+        return ZX_FAIL(err, ZX_E_USAGE, "--format trace is of one policy");
+    return ZX_OK;
+}
+
+static bool is_file(const char *name)
+{
+    const size_t n = strlen(name);
+    return strchr(name, '/') != NULL || (n > 5 && strcmp(name + n - 5, ".onnx") == 0) ||
+           access(name, F_OK) == 0;
+}
+
+// A machine that there isn't is told of before the model is made.
+static zx_status check_machine(const zx_options *o, bool preset, uint64_t ranks, zx_err *err)
+{
+    const char *name = zx_given_text(o, ZX_OPT_MACHINE);
+    if (ranks > MOST_RANKS)
+        return ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
+    if (name == NULL && preset) {
+        zx_err_hint(err, "--machine h100x32; zerox machine --list has the others");
+        return ZX_FAIL(err, ZX_E_USAGE, "simulate %s: on which --machine?", o->operand);
+    }
+    if (name == NULL || strcmp(name, "host") == 0) return ZX_OK;
+    zx_arena mem = {0};
+    zx_notes notes = {0};
+    zx_machine m;
+    const zx_status st = zx_cmd_machine_of(o, (uint32_t)ranks, 1, &mem, &notes, &m, err);
+    zx_arena_free(&mem);
+    return st;
+}
+
+static zx_status open_job(zx_job *job, const zx_options *o, zx_simulated *s, zx_err *err)
+{
+    const bool preset = !is_file(o->operand);
+    const uint64_t ranks = zx_cmd_ranks(o);
+    zx_preset_info info;
+    ZX_TRY(check_machine(o, preset, ranks, err));
+    if (!preset && zx_given(o, ZX_OPT_SEQ)) {
+        zx_err_hint(err, "--dim NAME=N; zerox check %s shows the dimensions", o->operand);
+        return ZX_FAIL(err, ZX_E_USAGE, "--seq is of a preset, and %s is a file", o->operand);
+    }
+    if (preset) {
+        const zx_preset_sizes sizes = {(int64_t)zx_given_number(o, ZX_OPT_SEQ, 1024),
+                                       (int64_t)zx_given_number(o, ZX_OPT_BATCH, 1)};
+        ZX_TRY(zx_job_open_preset(job, o, (uint32_t)ranks, &sizes, &info, err));
+        s->sequence = sizes.sequence;
+    } else {
+        ZX_TRY(zx_job_open(job, o, (uint32_t)ranks, true, err));
+    }
+    ZX_TRY(zx_job_recompute(job, err));
+    ZX_TRY(zx_job_import(job, false, err));
+    s->active = zx_simulated_active(&job->forward, &s->tokens);
+    if (preset) { // experts that a token isn't sent to don't work on it
+        s->active = info.active_params - info.embedding_params;
+        s->tokens = (uint64_t)(job->batch.micro * s->sequence);
+    }
+    s->unit = s->tokens > 0 ? "tokens" : "samples";
+    if (s->tokens == 0) s->tokens = (uint64_t)job->batch.micro;
+    s->tokens *= (uint64_t)job->batch.accumulate;
+    return ZX_OK;
+}
+
+// One policy; in a table one that can't be had is a row, too.
+static zx_status run_policy(zx_job *job, zx_policy_input *in, const wanted *w, zx_simulated *s,
+                            uint32_t i, zx_text *trace, zx_err *err)
+{
+    zx_arena mem = {0};
+    zx_policy_result r;
+    zx_err found = {0};
+    zx_simulated_row *row = &s->rows[i];
+    row->id = w->ids[i];
+    zx_status st = zx_job_policy_plan(job, row->id, in, &mem, &r, &found);
+    if (st == ZX_OK) {
+        s->budget = in->options->budget;
+        zx_simulated_fill(s, &r, row);
+        if (w->format == FORMAT_TRACE)
+            zx_trace_json(&job->train, &r.plan, job->model, false, trace);
+    } else if (w->n > 1 && (st == ZX_E_UNSUPPORTED || st == ZX_E_BUDGET)) {
+        row->refused = zx_arena_str(&job->mem, found.cause[0]);
+        st = ZX_OK;
+    } else {
+        zx_err_merge(err, &found);
+    }
+    zx_arena_free(&mem);
+    return st;
+}
+
+static zx_status simulate(zx_job *job, const wanted *w, zx_simulated *s, zx_text *out, zx_err *err)
+{
+    zx_policy_input in;
+    s->job = job;
+    s->rows = ZX_NEW(&job->mem, zx_simulated_row, w->n);
+    s->n_rows = w->n;
+    ZX_TRY(zx_job_policy_input(job, &in, err));
+    if (!job->machine.host)
+        zx_note(&job->notes, &job->mem,
+                "%s: scratch of its kernels isn't known, and counts as none", job->machine.name);
+    s->budget = in.options->budget;
+    for (uint32_t i = 0; i < w->n; i++) ZX_TRY(run_policy(job, &in, w, s, i, out, err));
+    if (w->format == FORMAT_TEXT) zx_simulated_text(s, out);
+    if (w->format == FORMAT_JSON) zx_simulated_json(s, out);
+    return ZX_OK;
+}
+
+int zx_cmd_simulate(const zx_options *o, zx_err *err)
+{
+    zx_job job = {0};
+    zx_simulated s = {0};
+    wanted w = {0};
+    zx_text out = {0};
+    zx_status st = read_wanted(o, &w, err);
+    if (st == ZX_OK) st = open_job(&job, o, &s, err);
+    zx_cmd_drop_idle_notes(&job.notes);
+    zx_job_say_notes(&job);
+    if (st == ZX_OK) st = simulate(&job, &w, &s, &out, err);
+    if (st == ZX_OK) zx_job_say_notes(&job);
+    const char *path = zx_given_text(o, ZX_OPT_OUTPUT);
+    if (st == ZX_OK && path != NULL)
+        st = zx_outfile_put(path, out.at, out.n, &job.mem, err);
+    else if (st == ZX_OK)
+        zx_cmd_put(&out);
+    zx_text_free(&out);
+    zx_job_close(&job);
+    return zx_status_exit(st);
+}
