@@ -132,7 +132,7 @@ static int64_t fixed_batch(const zx_job *job, const zx_import_options *io)
 static zx_status resolve_config(zx_job *job, zx_err *err)
 {
     const zx_command c = job->o->command;
-    const bool trains = c == ZX_CMD_TRAIN || c == ZX_CMD_CHECK;
+    const bool trains = c == ZX_CMD_TRAIN || c == ZX_CMD_CHECK || zx_given(job->o, ZX_OPT_EXECUTE);
     zx_config_precision(&job->config, trains, &job->precision, &job->accumulate_bytes, err);
     zx_config_optim(&job->config, &job->optim, &job->clip, err);
     return err->code;

@@ -204,10 +204,11 @@ zx_status zx_config_precision(const zx_config *c, bool trains, zx_precision *out
         ZX_FAIL(&found, ZX_E_USAGE,
                 "bf16.enabled and fp16.enabled are both true; keep one of them");
     else if (trains && *out != ZX_PREC_F32)
-        ZX_FAIL(&found, ZX_E_USAGE,
-                "%s = true is not supported: trained in float32 by this version (plan and compare "
-                "take it); set it to false or remove it",
-                keys[*out]);
+        ZX_FAIL(
+            &found, ZX_E_USAGE,
+            "%s = true is not supported: trained in float32 by this version (plan, simulate, and "
+            "compare without --execute take it); set it to false or remove it",
+            keys[*out]);
     if (param->has && strcmp(param->text, mode) != 0)
         ZX_FAIL(&found, ZX_E_USAGE,
                 "data_types.param_dtype = \"%s\" is not supported: parameters are %s here, by "

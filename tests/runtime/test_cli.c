@@ -35,8 +35,8 @@ static const struct row {
      {"train", MLP, "--config", "half.json"},
      2,
      NULL,
-     "half.json: fp16.enabled = true is not supported: trained in float32 by this version (plan "
-     "and compare take it)"},
+     "half.json: fp16.enabled = true is not supported: trained in float32 by this version (plan, "
+     "simulate, and compare without --execute take it)"},
     {"the optimizer is judged with the rest",
      {"train", MLP, "--config", "both.json"},
      2,

@@ -421,8 +421,7 @@ static const struct precision_row {
     {"fp16", "{" FP16 "}", false, ZX_PREC_F16, 0, NULL},
     {"bf16 by its alias", "{\"bfloat16\": {\"enabled\": true}}", false, ZX_PREC_BF16, 0, NULL},
     {"bf16 isn't trained", "{" BF16 "}", true, 0, 0,
-     "bf16.enabled = true is not supported: trained in float32 by this version (plan and compare "
-     "take it)"},
+     "bf16.enabled = true is not supported: trained in float32 by this version"},
     {"nor is fp16", "{" FP16 "}", true, 0, 0, "fp16.enabled = true is not supported: trained in"},
     {"both", "{" BF16 ", " FP16 "}", false, 0, 0, "both true"},
     {"sums in float32", "{" BF16 ", \"data_types\": {\"grad_accum_dtype\": \"fp32\"}}", false,
