@@ -1,7 +1,7 @@
 # Makefile - the front door: each target installs what it needs where it may, builds and runs. The
 # build itself is CMake's: `cmake -B build && cmake --build build && ctest --test-dir build` works too.
 # SPDX-License-Identifier: Apache-2.0
-.PHONY: help build test demo check check-quick check-long fuzz bench install clean
+.PHONY: help build test demo check check-quick check-long fuzz bench bench-compare install clean
 SECONDS_EACH ?= 60
 PREFIX ?= /usr/local
 
@@ -44,6 +44,11 @@ bench: ## speed of the kernels on this machine
 	@.ci/install build
 	@.ci/build build bench
 	@for program in build/bench.*; do echo "$$program" && "$$program" || exit 1; done
+
+bench-compare: ## predicted against executed steps of every policy, GPT-2 124M at three bandwidths (minutes)
+	@.ci/install build
+	@.ci/build build zerox
+	@tests/bench/bench_compare.sh build/zerox
 
 install: ## the program into PREFIX=/usr/local
 	@.ci/install build

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cmd_compare.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/cmd_machine.h"
@@ -181,6 +182,7 @@ zx_status zx_compare_show(zx_comparing *k, zx_err *err)
     else
         zx_compare_table(&k->c, &out);
     zx_cmd_put(&out);
+    fflush(stdout); // before what is said of the report
     zx_text_free(&out);
     if (k->ask.report != NULL) ZX_TRY(write_report(k, NULL, err));
     if (k->c.differ == NULL) return ZX_OK;

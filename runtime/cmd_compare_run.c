@@ -15,6 +15,7 @@
 
 #include "runtime/launch.h"
 #include "runtime/progress.h"
+#include "runtime/stream.h"
 
 #define MEASURED_STEPS 3 // with communication off, each time
 #define MOST_PASSES (2 * ZX_COMPARE_KINDS)
@@ -45,7 +46,8 @@ typedef struct running {
     uint32_t n_lanes, n_losses, timed; // steps whose losses were compared; rounds that are whole
     lane *lanes;
     zx_progress_style style;
-    bool open; // a line stands unfinished on the terminal
+    bool open;   // a line stands unfinished on the terminal
+    double said; // when a round was told of
 } running;
 
 // ---- said ---------------------------------------------------------------------------------------
@@ -67,11 +69,15 @@ static void end_line(running *v)
     v->open = false;
 }
 
+// Where lines stay, one a second is enough.
 static void say_round(running *v, uint32_t round)
 {
     char text[96];
     const uint32_t all = v->one_by_one ? v->k.ask.steps : ZX_COMPARE_WARM + v->k.ask.steps;
     const bool warm = !v->one_by_one && round < ZX_COMPARE_WARM;
+    const double now = zx_seconds();
+    if (!v->style.in_place && round > 0 && round + 1 < all && now < v->said + 1) return;
+    v->said = now;
     snprintf(text, sizeof text, "round %u of %u: a step of each of %u policies%s", round + 1, all,
              v->n_lanes, warm ? " (warming up)" : "");
     say(v, text, round + 1 == all);
@@ -476,7 +482,7 @@ static int run_rank(void *arg, zx_world *world, zx_err *err)
     v->style = zx_progress_style_of(STDERR_FILENO);
     zx_status st = run(v, arg, err);
     if (v->first) end_line(v);
-    if (v->first && fflush(stdout) != 0 && st == ZX_OK)
+    if (v->first && (fflush(stdout) != 0 || ferror(stdout)) && st == ZX_OK)
         st = ZX_FAIL(err, ZX_E_IO, "cannot write to standard output");
     const bool stopped = v->stopped;
     zx_job_close(&v->k.job);
