@@ -606,6 +606,26 @@ static bool alike_arg(edit *e, rng *r)
     return false;
 }
 
+// A step writes over one of its inputs, of the same size, where that is nobody's but its own.
+static bool over_an_input(edit *e, rng *r)
+{
+    for (uint32_t s = draw(r, e->p.n_steps), n = 0; n < e->p.n_steps; n++, s++) {
+        const zx_plan_step *t = &e->steps[s % e->p.n_steps];
+        if (t->n_in == 0 || t->n_out == 0) continue;
+        uint32_t *out = &e->args[t->arg + t->n_in + draw(r, t->n_out)];
+        const uint32_t in = e->args[t->arg + draw(r, t->n_in)], was = *out;
+        if (in == ZX_NONE || was == ZX_NONE || in == was ||
+            e->slots[in].bytes != e->slots[was].bytes || e->slots[in].kind != ZX_SLOT_VALUE)
+            continue;
+        if (draw(r, 2))
+            for (uint32_t i = 0; i < e->p.n_args; i++) // wherever else it is read, too
+                if (e->args[i] == was) e->args[i] = in;
+        *out = in;
+        return true;
+    }
+    return false;
+}
+
 typedef struct mutation {
     const char *name;
     uint32_t rules;                // of check.c, that it may break
@@ -668,6 +688,7 @@ static const mutation mutations[] = {
     {"another step", RULE(4) | RULE(9), other_step_row},
     {"another operand of a step", RULE(4) | RULE(9), other_arg},
     {"an operand of the same size", RULE(9), alike_arg},
+    {"an output over an input", RULE(9), over_an_input},
 };
 
 #endif
