@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cmd_compare.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #define MOST_RANKS 4096
 #define MOST_VALUES 32
 #define MOST_STEPS 100000
+#define CURVE_POINTS 5
 
 // ---- what is asked ------------------------------------------------------------------------------
 
@@ -122,14 +124,66 @@ zx_status zx_compare_open(zx_comparing *k, const zx_options *o, const zx_compare
     return zx_job_import(&k->job, false, err);
 }
 
+// ---- several budgets, several bandwidths --------------------------------------------------------
+
+static zx_status make_sweep(zx_comparing *k, bool budgets, const double *values, uint32_t n,
+                            zx_sweep *out, zx_err *err)
+{
+    const zx_plan_options before = k->options;
+    zx_status st = ZX_OK;
+    *out = (zx_sweep){budgets, n, ZX_NEW(&k->job.mem, zx_sweep_point, n)};
+    for (uint32_t i = 0; i < n && st == ZX_OK; i++) {
+        zx_compare *c = &out->points[i].c;
+        out->points[i].value = values[i];
+        *c = k->c;
+        c->notes = (zx_notes){0}; // of its own
+        c->executed = false;
+        for (uint32_t m = 0; m < k->c.notes.n; m++)
+            zx_note(&c->notes, &k->job.mem, "%s", k->c.notes.text[m]);
+        if (budgets) {
+            c->budget = k->options.budget = (uint64_t)values[i];
+        } else {
+            c->bandwidth = values[i];
+            zx_machine_link(&k->options.machine, values[i], k->options.machine.latency);
+        }
+        st = zx_compare_plans(k, c, err);
+        zx_compare_rank(c);
+    }
+    k->options = before;
+    return st;
+}
+
+// For the report, where no budgets were asked for: from the least that any plan is found for to
+// what the most greedy one takes.
+static zx_status make_curve(zx_comparing *k, zx_sweep *out, zx_err *err)
+{
+    double values[CURVE_POINTS];
+    uint64_t least = 0, most = 0;
+    ZX_TRY(zx_compare_least(k, &least, err));
+    for (uint32_t i = 0; i < k->c.n_rows; i++)
+        if (k->c.rows[i].result.plan.arena_bytes > most)
+            most = k->c.rows[i].result.plan.arena_bytes;
+    if (most < least) most = least;
+    for (uint32_t i = 0; i < CURVE_POINTS; i++) {
+        const double part = (double)i / (CURVE_POINTS - 1);
+        values[i] = (double)least * pow((double)most / (double)least, part);
+    }
+    values[CURVE_POINTS - 1] = (double)most;
+    k->ask.n_values = CURVE_POINTS; // what has no plan keeps its place
+    return make_sweep(k, true, values, CURVE_POINTS, out, err);
+}
+
 // ---- what is shown ------------------------------------------------------------------------------
 
-static zx_status write_report(const zx_comparing *k, const zx_sweep *sweep, zx_err *err)
+static zx_status write_report(const zx_comparing *k, const zx_sweep *curve, zx_err *err)
 {
     const zx_compare *c = &k->c;
     zx_arena mem = {0};
     zx_text page = {0};
-    const uint32_t here = c->fastest != ZX_NONE ? c->fastest : 0;
+    uint32_t here = c->fastest != ZX_NONE ? c->fastest : 0;
+    while (here < c->n_rows && c->rows[here].predicted <= 0) here++; // swept, and no plan
+    if (here == c->n_rows)
+        return ZX_FAIL(err, ZX_E_BUDGET, "%s: there is no plan to draw", k->ask.report);
     zx_report_policy *rows = ZX_NEW(&mem, zx_report_policy, c->n_rows);
     for (uint32_t i = 0; i < c->n_rows; i++) {
         const zx_compare_row *r = &c->rows[i];
@@ -141,15 +195,15 @@ static zx_status write_report(const zx_comparing *k, const zx_sweep *sweep, zx_e
                                      .over_bytes = r->over_bytes,
                                      .here = i == here};
     }
-    const bool curve = sweep != NULL && sweep->budgets;
-    uint32_t n_points = 0;
-    zx_report_point *points = ZX_NEW(&mem, zx_report_point, curve ? c->n_rows * sweep->n : 1);
-    for (uint32_t point = 0; curve && point < sweep->n; point++)
-        for (uint32_t i = 0; i < c->n_rows; i++) {
-            const zx_compare_row *r = &sweep->points[point].c.rows[i];
+    uint32_t n_points = 0, most = 0;
+    for (uint32_t p = 0; p < curve->n; p++) most += curve->points[p].c.n_rows;
+    zx_report_point *points = ZX_NEW(&mem, zx_report_point, most + 1);
+    for (uint32_t p = 0; p < curve->n; p++)
+        for (uint32_t i = 0; i < curve->points[p].c.n_rows; i++) {
+            const zx_compare_row *r = &curve->points[p].c.rows[i];
             if (r->over_bytes > 0 || r->predicted <= 0) continue;
             points[n_points++] =
-                (zx_report_point){r->name, (uint64_t)sweep->points[point].value, r->predicted};
+                (zx_report_point){r->name, (uint64_t)curve->points[p].value, r->predicted};
         }
     const zx_report report = {
         .title = c->model,
@@ -184,7 +238,12 @@ zx_status zx_compare_show(zx_comparing *k, zx_err *err)
     zx_cmd_put(&out);
     fflush(stdout); // before what is said of the report
     zx_text_free(&out);
-    if (k->ask.report != NULL) ZX_TRY(write_report(k, NULL, err));
+    if (k->ask.report != NULL) {
+        zx_sweep curve = {0};
+        zx_err unused = {0};
+        if (k->job.ranks == 1 || make_curve(k, &curve, &unused) != ZX_OK) curve.n = 0;
+        ZX_TRY(write_report(k, &curve, err));
+    }
     if (k->c.differ == NULL) return ZX_OK;
     zx_err_hint(err, "this is a bug of zerox: please report it with the model and the config");
     return ZX_FAIL(err, ZX_E_DIVERGED, "losses aren't identical: %s", k->c.differ);
@@ -194,33 +253,19 @@ zx_status zx_compare_show(zx_comparing *k, zx_err *err)
 
 static zx_status sweep(zx_comparing *k, zx_err *err)
 {
-    const zx_compare_ask *ask = &k->ask;
-    zx_sweep s = {.budgets = ask->budgets,
-                  .n = ask->n_values,
-                  .points = ZX_NEW(&k->job.mem, zx_sweep_point, ask->n_values)};
+    zx_sweep s;
     zx_text out = {0};
-    for (uint32_t i = 0; i < s.n; i++) {
-        zx_sweep_point *p = &s.points[i];
-        p->value = ask->values[i];
-        if (s.budgets)
-            k->options.budget = (uint64_t)p->value;
-        else
-            zx_machine_link(&k->options.machine, p->value, k->options.machine.latency);
-        p->c = k->c;
-        p->c.budget = k->options.budget;
-        if (!s.budgets) p->c.bandwidth = p->value;
-        ZX_TRY(zx_compare_plans(k, &p->c, err));
-        zx_compare_rank(&p->c);
-    }
-    if (ask->json)
+    ZX_TRY(make_sweep(k, k->ask.budgets, k->ask.values, k->ask.n_values, &s, err));
+    if (k->ask.json)
         zx_sweep_json(&s, &out);
     else
         zx_sweep_table(&s, &out);
     zx_cmd_put(&out);
     zx_text_free(&out);
-    if (ask->report == NULL) return ZX_OK;
+    if (k->ask.report == NULL) return ZX_OK;
+    static const zx_sweep none;
     k->c = s.points[s.n - 1].c;
-    return write_report(k, &s, err);
+    return write_report(k, s.budgets ? &s : &none, err);
 }
 
 static zx_status simulate(zx_comparing *k, const zx_options *o, const zx_compare_ask *ask,

@@ -37,7 +37,7 @@ typedef struct zx_comparing { // a rank's, or the only one
     zx_times times[ZX_COMPARE_KINDS];
     bool timed[ZX_COMPARE_KINDS]; // were measured
     zx_compare c;
-    // Of a run, for the report: by row, the last step's instructions and all of it; NULL.
+    // Of a run, for the report: by row, instructions of a step, and all of it; NULL.
     double **measured_start, **measured_seconds, *measured_step;
 } zx_comparing;
 
@@ -50,6 +50,8 @@ zx_status zx_compare_show(zx_comparing *k, zx_err *err);
 // ---- cmd_compare_plan.c -------------------------------------------------------------------------
 // The machine with its link, the budget, which policies: all that plans are made from.
 zx_status zx_compare_prepare(zx_comparing *k, zx_err *err);
+// The least budget that the planner finds a plan for.
+zx_status zx_compare_least(const zx_comparing *k, uint64_t *bytes, zx_err *err);
 // A plan for each policy, into c (in k->job.mem), with the times that were measured, and the bound.
 // What can't be planned becomes a note; an error where nothing can.
 zx_status zx_compare_plans(zx_comparing *k, zx_compare *c, zx_err *err);

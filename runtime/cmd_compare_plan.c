@@ -23,23 +23,36 @@ static void set_machine(zx_comparing *k)
     m->threads = k->job.threads;
 }
 
+zx_status zx_compare_least(const zx_comparing *k, uint64_t *bytes, zx_err *err)
+{
+    zx_arena mem = {0};
+    zx_plan least;
+    zx_plan_options o = k->options;
+    o.stage = 3;
+    o.least = true;
+    o.budget = UINT64_MAX;
+    const zx_status st = zx_plan_make(&k->job.train, &o, &mem, &least, err);
+    if (st == ZX_OK) *bytes = least.arena_bytes;
+    zx_arena_free(&mem);
+    return st;
+}
+
 // The least that the planner finds a plan for is then everybody's budget.
 static zx_status set_budget(zx_comparing *k, zx_err *err)
 {
     zx_plan_options *o = &k->options;
     o->roomy = false;
-    if (!o->least) return ZX_OK;
-    zx_plan least;
-    o->stage = 3;
-    ZX_TRY(zx_plan_make(&k->job.train, o, &k->job.mem, &least, err));
-    o->budget = least.arena_bytes;
+    if (o->least) ZX_TRY(zx_compare_least(k, &o->budget, err));
     o->least = false;
     return ZX_OK;
 }
 
 uint64_t zx_compare_room(const zx_comparing *k)
 {
-    return (uint64_t)(ZX_COMPARE_PART * (double)zx_memory_usable() / k->job.ranks);
+    uint64_t usable = zx_memory_usable();
+    const char *as_if = zx_given_text(k->job.o, ZX_OPT_MEMORY_LEFT);
+    if (as_if != NULL) zx_text_parse_size(as_if, &usable);
+    return (uint64_t)(ZX_COMPARE_PART * (double)usable / k->job.ranks);
 }
 
 // ---- which policies -----------------------------------------------------------------------------
@@ -146,7 +159,7 @@ static void fill_row(zx_comparing *k, zx_compare_row *r, zx_policy_id id)
         r->idle = "";
     else if (k->ask.execute && p->arena_bytes > zx_compare_room(k)) {
         char need[ZX_BYTES_TEXT], have[ZX_BYTES_TEXT];
-        r->idle = zx_arena_printf(&k->job.mem, "not executed: takes %s, %s a rank are left",
+        r->idle = zx_arena_printf(&k->job.mem, "not executed: takes %s, 0.8 of what is left is %s",
                                   zx_text_size(p->arena_bytes, need),
                                   zx_text_size(zx_compare_room(k), have));
     }
@@ -210,15 +223,20 @@ zx_status zx_compare_predict(zx_comparing *k, zx_compare *c, zx_err *err)
 
 bool zx_compare_measured(zx_comparing *k, uint32_t kind, zx_plan *out)
 {
-    static const zx_policy_id makers[ZX_COMPARE_KINDS][3] = {
-        {ZX_POLICY_DDP, ZX_POLICY_DDP, ZX_POLICY_DDP},
-        {ZX_POLICY_ZERO1, ZX_POLICY_ZERO1, ZX_POLICY_ZERO1},
-        {ZX_POLICY_ZEROX, ZX_POLICY_FSDP, ZX_POLICY_DEEPCOMPILE}};
+    static const struct {
+        uint32_t n;
+        zx_policy_id ids[3];
+    } makers[ZX_COMPARE_KINDS] = {
+        {1, {ZX_POLICY_DDP}},
+        {1, {ZX_POLICY_ZERO1}},
+        {3, {ZX_POLICY_ZEROX, ZX_POLICY_FSDP, ZX_POLICY_DEEPCOMPILE}},
+    };
     k->in.times = NULL;
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < makers[kind].n; i++) {
         zx_policy_result r;
         zx_err unused = {0};
-        if (zx_policy_plan(makers[kind][i], &k->in, &k->job.mem, &r, &unused) != ZX_OK) continue;
+        const zx_policy_id id = makers[kind].ids[i];
+        if (zx_policy_plan(id, &k->in, &k->job.mem, &r, &unused) != ZX_OK) continue;
         *out = r.plan;
         if (r.plan.arena_bytes <= zx_compare_room(k)) return true;
     }

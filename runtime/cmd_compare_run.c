@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cmd_compare.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@
 #include "runtime/stream.h"
 
 #define MEASURED_STEPS 3 // with communication off, each time
+#define MOST_PROFILES 1000
 #define MOST_PASSES (2 * ZX_COMPARE_KINDS)
 
 typedef struct run_call { // what every rank is handed
@@ -248,7 +250,7 @@ static zx_status plan_on_rank0(running *v, uint32_t numbers[2], zx_err *err)
         v->lanes[numbers[0]++] = (lane){.row = i, .plan = r->result.plan};
         bytes += r->result.plan.arena_bytes;
     }
-    numbers[1] = bytes > zx_compare_room(k) || zx_given(k->job.o, ZX_OPT_ONE_BY_ONE);
+    numbers[1] = bytes > zx_compare_room(k);
     if (numbers[0] > 0) return ZX_OK;
     zx_err_hint(err, "a smaller --budget, fewer ranks, or without --execute");
     return ZX_FAIL(err, ZX_E_BUDGET, "none of the plans fits into the memory that is left");
@@ -308,21 +310,26 @@ static zx_status step_lane(running *v, lane *l, uint32_t step, zx_step_report *r
                    l->plan.policy, step + 1);
 }
 
-// What the report shows of the last step that was timed.
-static void keep_profile(running *v, const lane *l, double seconds)
+// The report shows a step as long as the median: whatever step is nearest to that of all so far.
+static void keep_profile(running *v, const lane *l, uint32_t round)
 {
     zx_comparing *k = &v->k;
+    zx_arena *mem = &k->job.mem;
     const double *start, *took;
-    if (!v->first || !zx_session_profile(l->session, &start, &took)) return;
+    if (round >= MOST_PROFILES || !zx_session_profile(l->session, &start, &took)) return;
     if (k->measured_start == NULL) {
-        k->measured_start = ZX_NEW(&k->job.mem, double *, k->c.n_rows);
-        k->measured_seconds = ZX_NEW(&k->job.mem, double *, k->c.n_rows);
-        k->measured_step = ZX_NEW(&k->job.mem, double, k->c.n_rows);
+        k->measured_start = ZX_NEW(mem, double *, k->c.n_rows);
+        k->measured_seconds = ZX_NEW(mem, double *, k->c.n_rows);
+        k->measured_step = ZX_NEW(mem, double, k->c.n_rows);
     }
     const size_t bytes = l->plan.n_insns * sizeof *start;
-    if (k->measured_start[l->row] == NULL) {
-        k->measured_start[l->row] = ZX_NEW(&k->job.mem, double, l->plan.n_insns);
-        k->measured_seconds[l->row] = ZX_NEW(&k->job.mem, double, l->plan.n_insns);
+    const double seconds = l->steps[round], kept = k->measured_step[l->row];
+    const double middle = zx_compare_median(l->steps, round + 1);
+    if (round == 0) {
+        k->measured_start[l->row] = ZX_NEW(mem, double, l->plan.n_insns);
+        k->measured_seconds[l->row] = ZX_NEW(mem, double, l->plan.n_insns);
+    } else if (fabs(seconds - middle) > fabs(kept - middle)) {
+        return;
     }
     memcpy(k->measured_start[l->row], start, bytes);
     memcpy(k->measured_seconds[l->row], took, bytes);
@@ -336,7 +343,7 @@ static void note_step(running *v, lane *l, uint32_t round, const zx_step_report 
     if (!v->first) return;
     zx_compare_row *row = &v->k.c.rows[l->row];
     if (r->peak_bytes > row->touched_bytes) row->touched_bytes = r->peak_bytes;
-    keep_profile(v, l, r->seconds);
+    keep_profile(v, l, round);
 }
 
 // Losses of one step, over all policies; the same on every rank.

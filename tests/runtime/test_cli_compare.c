@@ -71,10 +71,20 @@ static const struct row {
      "1.00x fastest",
      NULL},
     {"executed, one after the other",
-     {TWO, EXECUTE, "--policies", "ddp,zerox", "--one-by-one"},
+     {TWO, EXECUTE, "--policies", "ddp,zerox", "--memory-left", "300KiB"},
      0,
      "losses identical: yes (3 steps of 2 policies)",
      NULL},
+    {"what doesn't fit into memory isn't executed",
+     {TWO, EXECUTE, "--policies", "ddp,zerox", "--memory-left", "212KiB"},
+     0,
+     "not executed: takes 95.2 KiB, 0.8 of what is left is 84.8 KiB",
+     NULL},
+    {"nothing does",
+     {TWO, EXECUTE, "--memory-left", "20KiB"},
+     4,
+     NULL,
+     "none of the plans fits into the memory that is left"},
     {"executed on one rank", {COMPARE, EXECUTE}, 0, "9 steps of each policy timed after 2", NULL},
     {"no data to execute with", {TWO, "--execute"}, 3, NULL, "no data for 'ids'"},
     {"a policy misspelt", {TWO, "--policies", "hoks"}, 2, NULL, "the nearest is 'hooks'"},
@@ -107,6 +117,11 @@ static const struct row {
      "a rate like 0.5GB/s, not ''"},
     {"no such machine", {TWO, "--machine", "h10"}, 2, NULL, "there is no machine 'h10'"},
     {"a report that can't be written", {TWO, "--report", "gone/r.html"}, 1, NULL, "gone/r.html"},
+    {"a report of nothing",
+     {TWO, "--policies", "zerox", "--sweep", "budget=10KiB", "--report", "r.html"},
+     4,
+     NULL,
+     "there is no plan to draw"},
     {"the model isn't there", {"compare", "gone.onnx"}, 1, NULL, "gone.onnx"},
 };
 
@@ -263,6 +278,9 @@ static void test_report(void **state ZX_UNUSED)
     cli_expect(&r, 0, "losses identical: yes (11 steps of 2 policies)", "report: r.html");
     cli_read("r.html", page, sizeof page);
     assert_non_null(strstr(page, "<html"));
+    const char *const swept[] = {TWO, "--sweep", "budget=80KiB,1MB", "--report", "s.html", NULL};
+    cli_run(swept, &r);
+    cli_expect(&r, 0, "bound", "report: s.html");
 }
 
 static bool wait_for(const char *text)

@@ -104,7 +104,7 @@ static void test_seconds(void **state ZX_UNUSED)
 // ---- no plan is below it ------------------------------------------------------------------------
 
 enum { MLP, GPT, RANDOM };
-#define N_RANDOM 8
+#define N_RANDOM 5
 
 static void make_graph(uint32_t which, zx_arena *mem, zx_graph *g)
 {
@@ -178,18 +178,18 @@ static void test_none_below(void **state)
         zx_graph g;
         make_graph(which, &mem, &g);
         for (uint32_t ranks = 1; ranks <= 4; ranks++) {
-            if (which >= RANDOM && (which + ranks) % 3 != 0) continue;
+            if ((which + ranks + (row - machine_rows)) % 3 != 0) continue;
             zx_plan_options o = options(ranks, 1 + which % 3, NO_BUDGET);
             n += compare(&g, row, &o);
             const uint64_t bytes = least(&g, &o);
-            for (uint64_t part = 100; part <= 160; part += 20) {
+            for (uint64_t part = 100; part <= 160; part += 30) {
                 o.budget = bytes * part / 100;
                 n += compare(&g, row, &o);
             }
         }
         zx_arena_free(&mem);
     }
-    assert_true(n > 200);
+    assert_true(n > 80);
 }
 
 int main(void)
