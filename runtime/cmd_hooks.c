@@ -6,6 +6,7 @@
 #include "runtime/baseline.h"
 #include "runtime/cmd_plan.h"
 #include "runtime/job_policy.h"
+#include "runtime/outfile.h"
 
 #define MOST_MICRO_BATCHES 1000000
 
@@ -47,14 +48,21 @@ static zx_status run(zx_job *job, const zx_hooks *hooks, const zx_hook_limits *l
                      zx_err *err)
 {
     zx_coordinator *c = zx_coordinator_make(hooks, limits, &job->mem);
+    const char *path = zx_given_text(job->o, ZX_OPT_OUTPUT);
+    zx_outfile file = {0};
     zx_text out = {0};
-    zx_status st = ZX_OK;
+    zx_status st = path == NULL ? ZX_OK : zx_outfile_open(&file, path, &job->mem, err);
     for (uint32_t i = 0; i < n && st == ZX_OK; i++) {
         st = zx_coordinator_run(c, hooks->events, hooks->n_events, err);
         out.n = 0;
         zx_hooks_put(hooks, c, i, &out);
-        zx_cmd_put(&out);
+        if (path == NULL)
+            zx_cmd_put(&out);
+        else if (st == ZX_OK)
+            st = zx_outfile_write(&file, out.at, out.n, err);
     }
+    if (st == ZX_OK && path != NULL) st = zx_outfile_commit(&file, err);
+    zx_outfile_drop(&file);
     zx_text_free(&out);
     return st;
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "graph/autodiff.h"
 #include "runtime/data_priv.h"
@@ -333,10 +334,42 @@ static zx_status open_inputs(zx_job *job, zx_err *err)
     return ZX_OK;
 }
 
+// A file that is read is never written over: not the model, the config, nor what else was given.
+static zx_status spare_inputs(const zx_options *o, zx_arena *mem, zx_err *err)
+{
+    static const struct {
+        zx_option_id id;
+        const char *word;
+    } written[] = {{ZX_OPT_OUTPUT, "-o"},
+                   {ZX_OPT_REPORT, "--report"},
+                   {ZX_OPT_PROFILE, "--profile"},
+                   {ZX_OPT_LOG, "--log"},
+                   {ZX_OPT_DUMP_GRADS, "--dump-grads"}},
+      read[] = {{ZX_OPT_CONFIG, "the config"},
+                {ZX_OPT_PLAN_FILE, "the plan"},
+                {ZX_OPT_MODULES, "the list of modules"},
+                {ZX_OPT_MACHINE, "the machine's file"}};
+    for (size_t i = 0; i < ZX_COUNT(written); i++) {
+        const char *path = zx_given_text(o, written[i].id);
+        struct stat out, in;
+        if (path == NULL || stat(path, &out) != 0 || !S_ISREG(out.st_mode)) continue;
+        for (size_t k = 0; k <= ZX_COUNT(read); k++) {
+            const bool model = k == ZX_COUNT(read);
+            const char *from = model ? o->operand : zx_given_text(o, read[k].id);
+            if (from == NULL || stat(from, &in) != 0) continue;
+            if (in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+                return ZX_FAIL(err, ZX_E_USAGE, "%s %s is %s itself", written[i].word,
+                               zx_text_safe(mem, path), model ? "the model" : read[k].word);
+        }
+    }
+    return ZX_OK;
+}
+
 zx_status zx_job_open_preset(zx_job *job, const zx_options *o, uint32_t ranks,
                              const zx_preset_sizes *sizes, zx_preset_info *info, zx_err *err)
 {
     *job = (zx_job){.o = o, .model = o->operand, .ranks = ranks, .preset = o->operand};
+    ZX_TRY(spare_inputs(o, &job->mem, err));
     ZX_TRY(read_config(job, err));
     ZX_TRY(choose_threads(job, err));
     ZX_TRY(zx_preset_make(job->preset, sizes, &job->preset_bytes, info, err));
@@ -351,6 +384,7 @@ zx_status zx_job_open_preset(zx_job *job, const zx_options *o, uint32_t ranks,
 zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool optional, zx_err *err)
 {
     *job = (zx_job){.o = o, .model = o->operand, .ranks = ranks};
+    ZX_TRY(spare_inputs(o, &job->mem, err));
     ZX_TRY(read_config(job, err));
     ZX_TRY(choose_threads(job, err));
     ZX_TRY(zx_onnx_open(&job->file, job->model, &job->mem, err));

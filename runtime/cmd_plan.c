@@ -1,7 +1,6 @@
 // cmd_plan.c - zerox plan: makes the plan of a training step and shows it; needs no data, no ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
-#include <sys/stat.h>
 
 #include "runtime/cmd_machine.h"
 #include "runtime/cmd_plan.h"
@@ -99,10 +98,6 @@ static void show(const zx_job *job, const planned *p, plan_format format, zx_tex
 static zx_status put_shown(zx_job *job, const zx_plan *plan, const zx_text *shown, zx_err *err)
 {
     const char *path = zx_given_text(job->o, ZX_OPT_OUTPUT);
-    struct stat model, file;
-    if (path != NULL && stat(path, &file) == 0 && stat(job->model, &model) == 0 &&
-        model.st_dev == file.st_dev && model.st_ino == file.st_ino)
-        return ZX_FAIL(err, ZX_E_USAGE, "-o %s is the model itself", zx_text_safe(&job->mem, path));
     if (path != NULL && zx_given(job->o, ZX_OPT_FORMAT))
         return zx_outfile_put(path, shown->at, shown->n, &job->mem, err);
     zx_cmd_put(shown);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/cmd_train.h"
+#include "runtime/exec.h"
 #include "runtime/planfile.h"
 
 #define OTHER(...) ZX_FAIL(err, ZX_E_USAGE, __VA_ARGS__)
@@ -49,6 +50,27 @@ static zx_status check_run(zx_job *job, const zx_planfile *f, zx_err *err)
     return ZX_OK;
 }
 
+// Scratch is what this host's kernels want of so many threads: a plan of other threads, or of
+// another machine, may have less.
+static zx_status check_scratch(zx_job *job, const zx_plan *p, zx_err *err)
+{
+    const zx_graph *g = &job->train;
+    uint64_t *needed = ZX_NEW(&job->mem, uint64_t, g->n_nodes);
+    char had[ZX_BYTES_TEXT], needs[ZX_BYTES_TEXT];
+    ZX_TRY(zx_session_work_bytes(g, job->threads, needed, err));
+    for (uint32_t i = 0; i < p->n_steps; i++) {
+        const zx_plan_step *t = &p->steps[i];
+        const uint64_t room = t->work == ZX_NONE ? 0 : p->slots[t->work].bytes;
+        if (room < needed[t->node])
+            return OTHER("made for other compute threads or another machine: it has %s of scratch "
+                         "for %s, here it needs %s",
+                         zx_text_size(room, had),
+                         zx_exec_node_text(g, &g->nodes[t->node], &job->mem),
+                         zx_text_size(needed[t->node], needs));
+    }
+    return ZX_OK;
+}
+
 zx_status zx_train_load_plan(zx_job *job, const char *path, zx_plan *plan, zx_err *err)
 {
     const char *wire = zx_given_text(job->o, ZX_OPT_WIRE_DELAY);
@@ -61,6 +83,7 @@ zx_status zx_train_load_plan(zx_job *job, const char *path, zx_plan *plan, zx_er
     ZX_TRY(zx_plan_load(path, &job->mem, &f, err));
     zx_status st = check_run(job, &f, err);
     if (st == ZX_OK) st = zx_plan_check(&job->train, &f.plan, err);
+    if (st == ZX_OK) st = check_scratch(job, &f.plan, err);
     if (st != ZX_OK) {
         zx_err_in(err, "%s", zx_text_safe(&job->mem, path));
         zx_err_hint(err, "zerox plan -o with this run's options makes the plan again");

@@ -3,6 +3,7 @@
 #include "tests/runtime/cli.h"
 
 #define DATA "--data", "x=synthetic", "--data", "labels=zeros", "--steps", "2", "--no-save"
+#define HOOKS "plan", "m.onnx", "--ranks", "2", "--policy", "hooks", "--format", "decisions"
 #define TRAIN "train", "m.onnx", DATA, "--ranks", "2", "--plan"
 
 static int setup(void **state)
@@ -17,6 +18,8 @@ static int setup(void **state)
         {"plan", "m.onnx", "--ranks", "2", "--config", "twice.json", "-o", "twice.plan"},
         {"plan", "m.onnx", "--ranks", "2", "--config", "sgd.json", "-o", "sgd.plan"},
         {"plan", "m.onnx", "--ranks", "2", "--format", "json", "-o", "a.json"},
+        {"plan", "m.onnx", "--ranks", "2", "--machine", "h100x2", "-o", "gpu.plan"},
+        {HOOKS, "-o", "hooks.txt"},
     };
     cli_result r;
     if (cli_setup(state) != 0) return 1;
@@ -52,6 +55,22 @@ static const struct row {
      2,
      NULL,
      "-o m.onnx is the model itself"},
+    {"nor by a report",
+     {"plan", "m.onnx", "--report", "m.onnx"},
+     2,
+     NULL,
+     "--report m.onnx is the model itself"},
+    {"nor by decisions", {HOOKS, "-o", "m.onnx"}, 2, "", "-o m.onnx is the model itself"},
+    {"nor the config",
+     {"plan", "m.onnx", "--config", "sgd.json", "-o", "sgd.json"},
+     2,
+     NULL,
+     "-o sgd.json is the config itself"},
+    {"nor the plan that is trained by",
+     {TRAIN, "a.plan", "--profile", "a.plan"},
+     2,
+     NULL,
+     "--profile a.plan is the plan itself"},
     {"JSON is what --format asked for", {"diff", "a.plan", "a.json"}, 2, "", "a.json: not a plan"},
     {"a file that isn't there", {"diff", "a.plan", "b.plan"}, 2, "", "cannot open b.plan"},
     {"one plan alone", {"diff", "a.plan"}, 2, "", "diff needs PLAN PLAN"},
@@ -93,6 +112,11 @@ static const struct row {
      4,
      NULL,
      " a rank, the budget is 97.7 KiB"},
+    {"another machine's scratch",
+     {TRAIN, "gpu.plan"},
+     2,
+     NULL,
+     "gpu.plan: made for other compute threads or another machine: it has 0 B of scratch for node"},
     {"no plan", {TRAIN, "not.plan"}, 3, NULL, "not.plan: not a plan"},
     {"no such file", {TRAIN, "b.plan"}, 1, NULL, "cannot open b.plan"},
 };
@@ -104,6 +128,19 @@ static void test_row(void **state)
     cli_run(k->args, &r);
     cli_expect(&r, k->code, k->out, k->err);
     if (k->out != NULL && k->out[0] == '\0') assert_string_equal(r.out, "");
+}
+
+// Decisions go where -o says.
+static void test_decisions(void **state)
+{
+    static const char *const shown[] = {HOOKS, NULL};
+    static cli_result r;
+    static char text[60000];
+    (void)state;
+    cli_run(shown, &r);
+    cli_expect(&r, 0, "== MICRO 2", NULL);
+    cli_read("hooks.txt", text, sizeof text);
+    assert_string_equal(text, r.out);
 }
 
 // The same losses as without the file.
@@ -132,9 +169,10 @@ static void test_same(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + 1];
+    struct CMUnitTest tests[ZX_COUNT(rows) + 2];
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
         tests[i] = zx_case(rows[i].name, test_row, &rows[i]);
     tests[ZX_COUNT(rows)] = (struct CMUnitTest)cmocka_unit_test(test_same);
+    tests[ZX_COUNT(rows) + 1] = (struct CMUnitTest)cmocka_unit_test(test_decisions);
     return cmocka_run_group_tests(tests, setup, cli_teardown);
 }
