@@ -22,7 +22,13 @@ typedef struct param {
     uint32_t n_active;        // modules between their fetch and their release that hold it
     int64_t recent;           // largest step for which it was taken from the queue
     uint64_t mark;            // == c->mark: in the set at hand
+    uint64_t bucket;          // == c->n_flushes: its gradient is in the bucket
 } param;
+
+typedef struct set {
+    const uint32_t *at;
+    uint32_t n;
+} set;
 
 typedef struct entry { // of the queue
     uint32_t param, step;
@@ -37,7 +43,8 @@ struct zx_coordinator {
     zx_hook_limits l;
     zx_arena *mem;
     param *params;
-    bool *active;    // by module: it has been fetched and not released
+    bool *knows;     // by module: all that it reads; at first, not what others own
+    set *active;     // by module: what was fetched for it, until its release
     uint32_t *stack; // modules whose backward fetch ran and whose backward release did not
     uint32_t n_stack;
     uint64_t mark;
@@ -57,6 +64,7 @@ struct zx_coordinator {
     uint32_t *memo_params, n_memo_params, cap_memo_params;
     uint32_t *bucket, n_bucket; // gradients waiting for a reduce
     int64_t bucket_elements;
+    uint64_t n_flushes; // and one more
     zx_decision *decided;
     uint32_t n_decided, cap_decided;
     uint32_t *lists, n_lists, cap_lists;
@@ -91,11 +99,6 @@ static void decide_list(zx_coordinator *c, zx_decision_kind kind, const uint32_t
 
 // ---- sets of parameters -------------------------------------------------------------------------
 
-typedef struct set {
-    const uint32_t *at;
-    uint32_t n;
-} set;
-
 static set params_of(const zx_coordinator *c, uint32_t module, bool all_below)
 {
     const zx_module *m = &c->h->modules[module];
@@ -104,7 +107,8 @@ static set params_of(const zx_coordinator *c, uint32_t module, bool all_below)
 
 static set fetched_with(const zx_coordinator *c, uint32_t module)
 {
-    return params_of(c, module, c->h->modules[module].leaf);
+    const zx_module *m = &c->h->modules[module];
+    return c->knows[module] ? params_of(c, module, m->leaf) : (set){m->first, m->n_first};
 }
 
 // ---- gather, wait, free -------------------------------------------------------------------------
@@ -170,20 +174,30 @@ static void land_all(zx_coordinator *c)
     }
 }
 
-static void activate(zx_coordinator *c, uint32_t module)
-{
-    if (c->active[module]) return;
-    c->active[module] = true;
-    const set s = fetched_with(c, module);
-    for (uint32_t i = 0; i < s.n; i++) c->params[s.at[i]].n_active++;
-}
-
 static void deactivate(zx_coordinator *c, uint32_t module)
 {
-    if (!c->active[module]) return;
-    c->active[module] = false;
-    const set s = fetched_with(c, module);
+    const set s = c->active[module];
     for (uint32_t i = 0; i < s.n; i++) c->params[s.at[i]].n_active--;
+    c->active[module] = (set){0};
+}
+
+static void activate(zx_coordinator *c, uint32_t module)
+{
+    const set s = fetched_with(c, module);
+    for (uint32_t i = 0; i < s.n; i++) c->params[s.at[i]].n_active++;
+    deactivate(c, module); // where it is fetched again
+    c->active[module] = s;
+}
+
+// In its first forward pass a module reads a parameter of another: it is gathered on the spot,
+// which no counter sees, and the module asks for it from now on.
+static void read_others(zx_coordinator *c, uint32_t module)
+{
+    if (c->knows[module]) return;
+    c->knows[module] = true;
+    const set s = fetched_with(c, module);
+    for (uint32_t i = 0; i < s.n; i++)
+        if (status_of(c, s.at[i]) == NOT_AVAILABLE) c->params[s.at[i]].status = AVAILABLE;
 }
 
 // ---- the trace ----------------------------------------------------------------------------------
@@ -404,14 +418,23 @@ static void flush(zx_coordinator *c)
     if (c->n_bucket > 0) decide_list(c, ZX_DECIDED_REDUCE, c->bucket, c->n_bucket);
     c->n_bucket = 0;
     c->bucket_elements = 0;
+    c->n_flushes++;
 }
 
-static void add_gradient(zx_coordinator *c, uint32_t id)
+static zx_status add_gradient(zx_coordinator *c, uint32_t id, zx_err *err)
 {
     if (c->bucket_elements + c->h->numel[id] > c->l.reduce_bucket) flush(c);
+    if (c->params[id].bucket == c->n_flushes)
+        return ZX_FAIL(
+            err, ZX_E_UNSUPPORTED,
+            "a leaf module is called more than once, and '%s' in it is twice in a bucket "
+            "of gradients: DeepSpeed stops here",
+            zx_text_safe(c->mem, c->h->params[id]));
+    c->params[id].bucket = c->n_flushes;
     decide(c, ZX_DECIDED_GRAD, id);
     c->bucket[c->n_bucket++] = id;
     c->bucket_elements += c->h->numel[id];
+    return ZX_OK;
 }
 
 // Modules that take no tensor with a gradient never get a backward release: they are let go at the
@@ -464,10 +487,12 @@ zx_coordinator *zx_coordinator_make(const zx_hooks *h, const zx_hook_limits *l, 
     zx_coordinator *c = ZX_NEW(mem, zx_coordinator, 1);
     *c = (zx_coordinator){.h = h, .l = *l, .mem = mem, .mode = ZX_HOOK_INVALID};
     c->params = ZX_NEW(mem, param, h->n_params + 1);
-    c->active = ZX_NEW(mem, bool, h->n_modules + 1);
+    c->active = ZX_NEW(mem, set, h->n_modules + 1);
+    c->knows = ZX_NEW(mem, bool, h->n_modules + 1);
+    for (uint32_t i = 0; i < h->n_modules; i++) c->knows[i] = h->modules[i].first == NULL;
     c->stack = ZX_NEW(mem, uint32_t, h->n_modules + 1);
     c->set = ZX_NEW(mem, uint32_t, h->n_params + 1);
-    // A tied parameter read by a leaf, too, has more than one gradient hook a micro-batch.
+    // The parameters of a leaf have a gradient hook for each call of it.
     uint32_t n_grads = 0;
     for (uint32_t i = 0; i < h->n_events; i++) n_grads += h->events[i].kind == ZX_HOOK_GRAD;
     c->bucket = ZX_NEW(mem, uint32_t, n_grads + h->n_params + 1);
@@ -475,6 +500,7 @@ zx_coordinator *zx_coordinator_make(const zx_hooks *h, const zx_hook_limits *l, 
     c->buckets = ZX_NEW(mem, uint32_t, c->n_buckets);
     for (uint32_t i = 0; i < c->n_buckets; i++) c->buckets[i] = ZX_NONE;
     c->first = c->last = ZX_NONE;
+    c->n_flushes = 1;
     choose_persistent(c);
     return c;
 }
@@ -494,8 +520,10 @@ zx_status zx_coordinator_run(zx_coordinator *c, const zx_hook *events, uint32_t 
             ZX_TRY(fetch(c, e->id, (zx_phase)e->phase, err));
         else if (e->kind == ZX_HOOK_RELEASE)
             release(c, e->id, (zx_phase)e->phase);
+        else if (e->kind == ZX_HOOK_READ)
+            read_others(c, e->id);
         else
-            add_gradient(c, e->id);
+            ZX_TRY(add_gradient(c, e->id, err));
     }
     if (!trains) return ZX_OK;
     c->event = n_events;

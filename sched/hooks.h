@@ -18,9 +18,18 @@ typedef struct zx_module {
     bool leaf;        // fetched with all below it, as one
     uint32_t n_own, n_all;
     const uint32_t *own, *all; // parameters read in it, and in it or below it; ascending
+    // What it asks for before its first call has shown that it reads other modules' parameters,
+    // too; NULL: it reads none.
+    const uint32_t *first;
+    uint32_t n_first;
 } zx_module;
 
-typedef enum zx_hook_kind { ZX_HOOK_FETCH, ZX_HOOK_RELEASE, ZX_HOOK_GRAD } zx_hook_kind;
+typedef enum zx_hook_kind {
+    ZX_HOOK_FETCH,
+    ZX_HOOK_RELEASE,
+    ZX_HOOK_GRAD,
+    ZX_HOOK_READ // forward: the module reads a parameter of another
+} zx_hook_kind;
 typedef struct zx_hook {
     uint8_t kind;  // zx_hook_kind
     uint8_t phase; // zx_phase; of a GRAD: backward

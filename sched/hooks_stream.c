@@ -38,6 +38,7 @@ typedef struct stream {
     uint32_t *last;    // by tensor: 1 + the last source that gives it a gradient; 0: none does
     uint32_t *group;   // by source: the first of its operator's nodes
     uint32_t *grad_at; // by parameter: the group whose backward completes its gradient; ZX_NONE
+    bool *bias_first;  // by parameter: its gradient comes before others of its operator
     bool *crossed;     // by source, and the end: something that gets a gradient passes before it
 } stream;
 
@@ -157,6 +158,16 @@ static void find_gradients(stream *s)
     }
 }
 
+// torch.addmm(bias, x, weight), as Gemm or taken apart: autograd goes by its inputs. Attention with
+// packed weights: the hooks make its inputs differ, so it takes weight and bias apart, bias last.
+static bool is_bias_first(const zx_source *x, uint32_t input, const char *name)
+{
+    const size_t n = strlen(name), end = strlen(".in_proj_bias");
+    if (n > end && strcmp(name + n - end, ".in_proj_bias") == 0) return true;
+    if (strncmp(x->part, "addmm", 5) != 0) return false;
+    return strcmp(x->op, "Add") == 0 || (strcmp(x->op, "Gemm") == 0 && input == 2);
+}
+
 // The nodes of one operator of the exporter's (a Linear's Transpose, MatMul and Add) complete their
 // parameters' gradients together.
 static void find_groups(stream *s)
@@ -164,6 +175,7 @@ static void find_groups(stream *s)
     const zx_graph *g = s->g;
     s->group = ZX_NEW(s->mem, uint32_t, g->n_sources + 1);
     s->grad_at = ZX_NEW(s->mem, uint32_t, g->n_params + 1);
+    s->bias_first = ZX_NEW(s->mem, bool, g->n_params + 1);
     for (uint32_t i = 0; i < g->n_params; i++) s->grad_at[i] = ZX_NONE;
     for (uint32_t i = 0; i < g->n_sources; i++) {
         const zx_source *x = &g->sources[i];
@@ -174,7 +186,9 @@ static void find_groups(stream *s)
         for (uint32_t k = 0; k < x->n_in; k++) {
             const uint32_t p = passes(x, k) ? s->t.params[x->in_ids[k]] : ZX_NONE;
             const bool alias = strcmp(x->op, "Identity") == 0;
-            if (p != ZX_NONE && !alias && s->grad_at[p] == ZX_NONE) s->grad_at[p] = s->group[i];
+            if (p == ZX_NONE || alias || s->grad_at[p] != ZX_NONE) continue;
+            s->grad_at[p] = s->group[i];
+            s->bias_first[p] = is_bias_first(x, k, g->params[p].name);
         }
     }
 }
@@ -295,10 +309,31 @@ static void put_event(stream *s, zx_hook_kind kind, zx_phase phase, uint32_t id,
     s->events[s->n_events++] = (zx_hook){(uint8_t)kind, (uint8_t)phase, id, at, ZX_NONE};
 }
 
+// The node reads what its call's module didn't ask for: another module's parameter.
+static bool reads_others(const stream *s, uint32_t source)
+{
+    const zx_module *m = &s->t.modules[s->calls[s->call_of[source]].module];
+    const zx_source *x = &s->g->sources[source];
+    if (m->first == NULL || strcmp(x->op, "Identity") == 0) return false;
+    for (uint32_t k = 0; k < x->n_in; k++) {
+        const uint32_t p = x->in_ids[k] == ZX_NONE ? ZX_NONE : s->t.params[x->in_ids[k]];
+        bool asked = p == ZX_NONE;
+        for (uint32_t i = 0; i < m->n_first && !asked; i++) asked = m->first[i] == p;
+        if (!asked) return true;
+    }
+    return false;
+}
+
 // Marks [from, to) as the forward pass has them.
 static void put_forward(stream *s, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++) {
+        if (s->marks[i].kind == NODE) {
+            const uint32_t id = s->marks[i].id;
+            if (reads_others(s, id))
+                put_event(s, ZX_HOOK_READ, ZX_FORWARD, s->calls[s->call_of[id]].module, id);
+            continue;
+        }
         const call *c = &s->calls[s->marks[i].id];
         if (s->marks[i].kind == ENTER) put_event(s, ZX_HOOK_FETCH, ZX_FORWARD, c->module, c->first);
         if (s->marks[i].kind == EXIT) put_event(s, ZX_HOOK_RELEASE, ZX_FORWARD, c->module, c->end);
@@ -341,12 +376,14 @@ static void run_again(stream *s, uint32_t id, uint32_t to)
 
 typedef struct grad {
     uint32_t at, param;
+    bool before; // the others of its operator
 } grad;
 
 static int last_first(const void *a, const void *b)
 {
     const grad *x = a, *y = b;
     if (x->at != y->at) return x->at > y->at ? -1 : 1;
+    if (x->before != y->before) return x->before ? -1 : 1;
     return x->param < y->param ? -1 : x->param > y->param;
 }
 
@@ -370,11 +407,11 @@ static void put_backward(stream *s, const zx_hooks_options *o)
         if (first_call[c->module] != ZX_NONE) continue;
         first_call[c->module] = s->marks[i].id;
         for (uint32_t k = 0; m->leaf && c->n_out > 0 && k < m->n_all; k++)
-            if (leaf_of[m->all[k]] == ZX_NONE) leaf_of[m->all[k]] = c->module;
+            leaf_of[m->all[k]] = c->module; // of several leaves, the last
     }
     for (uint32_t p = 0; p < n_params; p++)
         if (leaf_of[p] == ZX_NONE && s->grad_at[p] != ZX_NONE)
-            grads[n++] = (grad){s->grad_at[p], p};
+            grads[n++] = (grad){s->grad_at[p], p, s->bias_first[p]};
     if (n > 0) qsort(grads, n, sizeof *grads, last_first);
 
     uint32_t again = ZX_NONE; // a checkpointed call that hasn't run again yet
@@ -398,7 +435,7 @@ static void put_backward(stream *s, const zx_hooks_options *o)
             continue;
         }
         if (again == id) again = ZX_NONE; // it saved nothing
-        for (uint32_t k = 0; m->leaf && first_call[c->module] == id && k < m->n_all; k++)
+        for (uint32_t k = 0; m->leaf && c->n_out > 0 && k < m->n_all; k++)
             if (leaf_of[m->all[k]] == c->module)
                 put_event(s, ZX_HOOK_GRAD, ZX_BACKWARD, m->all[k], c->first);
         for (uint32_t k = 0; k < c->n_fired; k++)

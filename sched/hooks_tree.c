@@ -182,6 +182,51 @@ static void find_params(const zx_graph *g, zx_arena *mem, zx_module_tree *t)
     give_sets(mem, t, &all, true);
 }
 
+// ---- other modules' parameters ------------------------------------------------------------------
+
+// The module that the name says it belongs to: the module itself (or, of a leaf, one below it), a
+// further one that is known, or neither.
+typedef enum owner { NOBODY, ANOTHER, ITSELF } owner;
+
+static owner owner_by(const zx_module_tree *t, uint32_t module, const char *name, zx_arena *mem)
+{
+    const char *dot = strrchr(name, '.');
+    const char *path = dot == NULL ? "" : zx_arena_strn(mem, name, (size_t)(dot - name));
+    const zx_module *m = &t->modules[module];
+    const bool below = zx_module_below(path, m->path);
+    if (strcmp(path, m->path) == 0 || (m->leaf && below)) return ITSELF;
+    const bool around = dot == NULL || zx_module_below(m->path, path); // handed down, as an input
+    return !around && (below || zx_module_find(t, path) != ZX_NONE) ? ANOTHER : NOBODY;
+}
+
+// A parameter that another module owns, under all of its names.
+static bool is_others(const zx_graph *g, const zx_module_tree *t, uint32_t module, uint32_t param,
+                      zx_arena *mem)
+{
+    const zx_param *p = &g->params[param];
+    owner most = owner_by(t, module, p->name, mem);
+    for (uint32_t i = 0; i < p->n_aliases && most != ITSELF; i++) {
+        const owner o = owner_by(t, module, p->aliases[i], mem);
+        if (o > most) most = o;
+    }
+    return most == ANOTHER;
+}
+
+static void find_others(const zx_graph *g, zx_arena *mem, zx_module_tree *t)
+{
+    for (uint32_t i = 0; i < t->n_modules; i++) {
+        zx_module *m = &t->modules[i];
+        if (!m->hooked) continue;
+        const uint32_t n = m->leaf ? m->n_all : m->n_own, *set = m->leaf ? m->all : m->own;
+        uint32_t *first = ZX_NEW(mem, uint32_t, n + 1), kept = 0;
+        for (uint32_t k = 0; k < n; k++)
+            if (!is_others(g, t, i, set[k], mem)) first[kept++] = set[k];
+        if (kept == n) continue;
+        m->first = first;
+        m->n_first = kept;
+    }
+}
+
 // ---- leaves -------------------------------------------------------------------------------------
 
 static bool ends_with(const char *s, const char *end)
@@ -265,5 +310,6 @@ zx_status zx_module_tree_make(const zx_graph *g, const zx_hooks_options *o, zx_a
         }
         out->modules[i].hooked = !within;
     }
+    find_others(g, mem, out);
     return ZX_OK;
 }

@@ -136,7 +136,7 @@ static void gather_persistent(writer *w, const uint32_t *list, uint32_t n)
 
 static void add_gradient(writer *w, int64_t at, uint32_t unit)
 {
-    // A tied parameter may have several hooks; its gradient is whole at the last of them.
+    // A parameter of a leaf has a hook for each call of it; its gradient is whole at the last.
     if (!zx_policy_reduced(w->s, unit) || w->n_grads[unit] == 0 || --w->n_grads[unit] > 0) return;
     const int64_t whole = zx_schedule_grad_at(w->s, w->micro, unit);
     if (whole > at) at = whole;

@@ -39,19 +39,97 @@ static void close_model(fixture *f)
 
 // ---- the logs -----------------------------------------------------------------------------------
 
+// Leaves: leaf_module.names.
+#define LEAVES(list)                                                                               \
+    {                                                                                              \
+        .n_names = ZX_COUNT(list), .names = list                                                   \
+    }
+static const char *const blocks[] = {"blocks.0", "blocks.1", "blocks.2"},
+                         *const first[] = {"blocks.0"}, *const one[] = {"blocks.1"},
+                         *const ends[] = {"head", "emb"},
+                         *const experts[] = {"layers.0.mlp", "layers.1.mlp"};
+
 static const struct log_row {
     const char *name, *model;
     const char *said, *here; // a parameter's name in the log, and in the file
     zx_hook_limits l;
+    zx_hooks_options o;
 } logs[] = {
-    {"A.p600_r0", "plain", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}},
+    {"A.p600_r0", "plain", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
     {"B.p600_r1200_persist32_gas2",
      "plain",
      "",
      "",
-     {600, LOTS, 1200, 32, INT64_MAX, 5000, 2, false}},
-    {"C.tied", "tied", "emb.weight", "head.weight", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}},
-    {"H.live1500", "plain", "", "", {600, 1500, 0, 0, INT64_MAX, 600, 1, false}},
+     {600, LOTS, 1200, 32, INT64_MAX, 5000, 2, false},
+     {0}},
+    {"C.tied",
+     "tied",
+     "emb.weight",
+     "head.weight",
+     {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false},
+     {0}},
+    {"H.live1500", "plain", "", "", {600, 1500, 0, 0, INT64_MAX, 600, 1, false}, {0}},
+    {"D.tuple", "tuple", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
+    {"D.tuple_leaves",
+     "tuple",
+     "",
+     "",
+     {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false},
+     LEAVES(blocks)},
+    {"D.three", "three", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
+    {"D.handed_on", "chain", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
+    {"I.p0_r1200", "plain", "", "", {0, LOTS, 1200, 0, INT64_MAX, 5000, 1, false}, {0}},
+    {"J.p0_r0", "plain", "", "", {0, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
+    {"L.leaves_live1500",
+     "plain",
+     "",
+     "",
+     {600, 1500, 0, 0, INT64_MAX, 5000, 1, false},
+     LEAVES(blocks)},
+    {"L.one_leaf_r1200",
+     "plain",
+     "",
+     "",
+     {600, LOTS, 1200, 0, INT64_MAX, 5000, 1, false},
+     LEAVES(one)},
+    {"L.leaves_persist32_gas2",
+     "plain",
+     "",
+     "",
+     {600, LOTS, 0, 32, INT64_MAX, 5000, 2, false},
+     LEAVES(blocks)},
+    {"L.tied_leaves",
+     "tied",
+     "emb.weight",
+     "head.weight",
+     {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false},
+     LEAVES(ends)},
+    {"K.model_persistence_gas2", "plain", "", "", {600, LOTS, 0, 600, 1200, 5000, 2, false}, {0}},
+    {"K.live1000_gas2", "plain", "", "", {600, 1000, 0, 0, INT64_MAX, 600, 2, false}, {0}},
+    {"K.bucket100", "plain", "", "", {600, LOTS, 0, 0, INT64_MAX, 100, 1, false}, {0}},
+    {"K.tied_persists_gas2",
+     "tied",
+     "emb.weight",
+     "head.weight",
+     {600, LOTS, 0, 640, INT64_MAX, 5000, 2, false},
+     {0}},
+    {"K.called_twice", "twice", "", "", {0, LOTS, 1200, 0, INT64_MAX, 5000, 1, false}, {0}},
+    {"L.called_twice_bucket600",
+     "twice",
+     "",
+     "",
+     {600, LOTS, 0, 0, INT64_MAX, 600, 1, false},
+     LEAVES(first)},
+    {"K.addmm",
+     "gpt",
+     "wte.weight",
+     "lm_head.weight",
+     {300, 900, 300, 0, INT64_MAX, 600, 1, false},
+     {0}},
+    {"K.read_elsewhere", "elsewhere", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
+    {"K.attention_gas2", "attention", "", "", {0, LOTS, 900, 20, INT64_MAX, 5000, 2, false}, {0}},
+    {"K.no_gradient_in", "floats", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
+    {"L.experts", "experts", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, LEAVES(experts)},
 };
 
 typedef struct lines {
@@ -103,11 +181,10 @@ static const char *read_all(zx_arena *mem, const char *path)
 static void test_log(void **state)
 {
     const struct log_row *r = *state;
-    const zx_hooks_options o = {0};
     fixture f;
     lines want = {0}, got = {0};
     zx_text out = {0};
-    open_model(&f, r->model, &o);
+    open_model(&f, r->model, &r->o);
     const char *path = zx_arena_printf(&f.mem, "%s/hooks/%s.log", ZX_TEST_DATA, r->name);
     split(&f.mem, read_all(&f.mem, path), r, &want);
     uint32_t n = 0;
@@ -127,10 +204,21 @@ static void test_log(void **state)
     close_model(&f);
 }
 
+// With a bucket that holds both calls' gradients the original stops.
+static void test_leaf_twice(void **state ZX_UNUSED)
+{
+    const zx_hooks_options o = LEAVES(first);
+    const zx_hook_limits l = {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false};
+    fixture f;
+    open_model(&f, "twice", &o);
+    zx_coordinator *c = zx_coordinator_make(&f.h, &l, &f.mem);
+    assert_int_equal(zx_coordinator_run(c, f.h.events, f.h.n_events, &f.err), ZX_E_UNSUPPORTED);
+    close_model(&f);
+}
+
 // ---- totals of further runs of the same model ---------------------------------------------------
 
-static const char *const blocks[] = {"blocks.0", "blocks.1", "blocks.2"}, *const ends[] = {
-                                                                              "s.0", ".1", "s.2"};
+static const char *const suffixes[] = {"s.0", ".1", "s.2"};
 
 // Elements gathered, launches and the largest live count at a fetch, in the third micro-batch; how
 // many fetches it has.
@@ -166,7 +254,7 @@ static const struct total_row {
      14,
      14},
     {"leaves by their names' ends",
-     {.n_suffixes = 3, .suffixes = ends},
+     {.n_suffixes = 3, .suffixes = suffixes},
      {600, 1500, 0, 0, INT64_MAX, 5000, 1, false},
      8576,
      1760,
@@ -529,12 +617,13 @@ static void test_below_zero(void **state ZX_UNUSED)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(logs) + ZX_COUNT(totals) + ZX_COUNT(quirks) + 3];
+    struct CMUnitTest tests[ZX_COUNT(logs) + ZX_COUNT(totals) + ZX_COUNT(quirks) + 4];
     size_t n = 0;
     ROWS(logs, test_log);
     ROWS(totals, test_totals);
     ROWS(quirks, test_quirk);
     tests[n++] = zx_case("an evaluation comes first", test_evaluation_first, NULL);
+    tests[n++] = zx_case("a leaf is called twice", test_leaf_twice, NULL);
     tests[n++] = zx_case("a forward pass alone", test_unused_prefetch, NULL);
     tests[n++] = zx_case("the counter goes below 0", test_below_zero, NULL);
     return _cmocka_run_group_tests("hooks", tests, n, NULL, NULL);
