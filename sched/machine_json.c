@@ -138,6 +138,12 @@ static zx_status read_whole(const char *key, const json_t *v, uint64_t most, uin
     return ZX_OK;
 }
 
+// Of any unit; beyond it times of steps would be no numbers.
+static bool sensible(double x)
+{
+    return x >= 1e-12 && x <= 1e24;
+}
+
 static zx_status read_field(const struct field *f, const json_t *v, zx_machine *m, zx_err *err)
 {
     unsigned char *at = (unsigned char *)m + f->at;
@@ -146,10 +152,13 @@ static zx_status read_field(const struct field *f, const json_t *v, zx_machine *
     switch (f->kind) {
     case RATE:
         if (!json_is_number(v) || !(number > 0)) return refuse(f->key, "a number above 0", err);
+        if (!sensible(number)) return refuse(f->key, "a number from 1e-12 to 1e24", err);
         memcpy(at, &number, sizeof number);
         return ZX_OK;
     case MAY:
         if (!json_is_number(v) || !(number >= 0)) return refuse(f->key, "a number from 0 on", err);
+        if (number > 0 && !sensible(number))
+            return refuse(f->key, "0, or a number from 1e-12 to 1e24", err);
         memcpy(at, &number, sizeof number);
         return ZX_OK;
     case WHOLE:
