@@ -87,10 +87,10 @@ static void say_round(running *v, uint32_t round)
 
 static void say_header(running *v)
 {
-    const zx_job *job = &v->k.job;
+    zx_job *job = &v->k.job;
     if (!v->first) return;
-    zx_cmd_say("zerox compare: %s, %u rank%s x %u thread%s", job->model, job->ranks,
-               job->ranks == 1 ? "" : "s", job->threads, job->threads == 1 ? "" : "s");
+    zx_cmd_say("zerox compare: %s, %u rank%s x %u thread%s", zx_text_safe(&job->mem, job->model),
+               job->ranks, job->ranks == 1 ? "" : "s", job->threads, job->threads == 1 ? "" : "s");
     zx_job_say_notes(&v->k.job);
 }
 

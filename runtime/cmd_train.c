@@ -26,10 +26,11 @@ typedef struct train_call { // what zx_cmd_train hands to every rank
 
 static void say_header(zx_train *t)
 {
-    const zx_job *job = &t->job;
+    zx_job *job = &t->job;
     zx_text text = {0};
-    zx_cmd_say("zerox %s: %s, %u rank%s x %u thread%s, ZeRO stage %d", ZX_VERSION, job->model,
-               job->ranks, job->ranks == 1 ? "" : "s", job->threads, job->threads == 1 ? "" : "s",
+    zx_cmd_say("zerox %s: %s, %u rank%s x %u thread%s, ZeRO stage %d", ZX_VERSION,
+               zx_text_safe(&job->mem, job->model), job->ranks, job->ranks == 1 ? "" : "s",
+               job->threads, job->threads == 1 ? "" : "s",
                (int)zx_config_get(&job->config, "zero_optimization.stage")->i);
     zx_config_describe(&job->config, &text);
     zx_cmd_say("%s", text.at);
@@ -212,7 +213,7 @@ static zx_status check_targets(const zx_train *t, zx_err *err)
     static const zx_option_id targets[] = {ZX_OPT_LOG, ZX_OPT_DUMP_GRADS, ZX_OPT_REPORT,
                                            ZX_OPT_PROFILE};
     const zx_options *o = t->job.o;
-    struct stat model, file;
+    struct stat file;
     for (size_t i = 0; i < ZX_COUNT(targets); i++) {
         const char *path = zx_given_text(o, targets[i]);
         if (path == NULL) continue;
@@ -224,9 +225,7 @@ static zx_status check_targets(const zx_train *t, zx_err *err)
             return ZX_FAIL(err, ZX_E_USAGE, "two options name one file, %s", path);
         }
         if (!there || !S_ISREG(file.st_mode)) continue;
-        const bool is_model = stat(t->job.model, &model) == 0 && model.st_dev == file.st_dev &&
-                              model.st_ino == file.st_ino;
-        if (!is_model && !zx_data_reads(t->job.data, &file)) continue;
+        if (!zx_data_reads(t->job.data, &file)) continue;
         zx_err_hint(err, "another name");
         return ZX_FAIL(err, ZX_E_USAGE, "%s is what the run reads: it can't be written to", path);
     }
@@ -239,7 +238,7 @@ static zx_status make_files(zx_train *t, zx_err *err)
     ZX_TRY(check_targets(t, err));
     ZX_TRY(zx_rundir_make(t->job.o, t->job.model, time(NULL), &t->job.mem, &t->files, err));
     ZX_TRY(write_files(t, err));
-    if (t->files.dir != NULL) zx_cmd_say("run: %s", t->files.dir);
+    if (t->files.dir != NULL) zx_cmd_say("run: %s", zx_text_safe(&t->job.mem, t->files.dir));
     return zx_log_open(&t->log, t->files.log, err);
 }
 
@@ -309,7 +308,8 @@ static zx_status save_all(zx_train *t, zx_err *err)
 {
     if (zx_given(t->job.o, ZX_OPT_NO_SAVE)) return ZX_OK;
     ZX_TRY(zx_save_weights(t->session, t->world, &t->job.train, t->files.weights, err));
-    if (zx_world_rank(t->world) == 0) zx_cmd_say("saved: %s", t->files.weights);
+    if (zx_world_rank(t->world) == 0)
+        zx_cmd_say("saved: %s", zx_text_safe(&t->job.mem, t->files.weights));
     return ZX_OK;
 }
 

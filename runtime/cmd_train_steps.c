@@ -63,14 +63,15 @@ typedef struct showing {
 // A file gets this many lines at most, first and last step included; log.jsonl has every step.
 #define MOST_LINES 2000
 
-static void start_showing(const zx_train *t, showing *v)
+static void start_showing(zx_train *t, showing *v)
 {
     *v = (showing){.style = zx_progress_style_of(STDERR_FILENO), .started = now_seconds()};
     v->every = 1 + (t->steps - 1) / (MOST_LINES - 2);
     if (t->steps <= MOST_LINES || v->style.in_place) v->every = 1;
     if (v->every > 1 && zx_world_rank(t->world) == 0)
         zx_cmd_say("note: one line for every %llu steps; %s has them all",
-                   (unsigned long long)v->every, t->files.log != NULL ? t->files.log : "the log");
+                   (unsigned long long)v->every,
+                   t->files.log != NULL ? zx_text_safe(&t->job.mem, t->files.log) : "the log");
 }
 
 static void show(zx_train *t, showing *v, const zx_step_report *r, bool last)

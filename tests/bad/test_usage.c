@@ -102,7 +102,7 @@ static const bad_row rows[] = {
      2,
      M "--log $IN/m.onnx --save s --force",
      NULL,
-     {"m.onnx is what the run reads"},
+     {"m.onnx is the model itself"},
      0},
     {"its data, forced",
      2,
@@ -185,6 +185,12 @@ static void a_full_device_is_said(void **state)
         M "--steps 3 --log /dev/full --out o --ranks 3",
         M "--steps 3 --dump-grads /dev/full --out o",
         M "--steps 3 --dump-grads /dev/full --out o --ranks 3",
+        M "--steps 2 --report /dev/full --out o --ranks 2",
+        M "--steps 2 --profile /dev/full --out o --ranks 2",
+        "plan $IN/m.onnx -o /dev/full",
+        "plan $IN/m.onnx --format json -o /dev/full",
+        "plan $IN/m.onnx --report /dev/full",
+        "compare $IN/m.onnx --ranks 2 --policies zerox,ddp --report /dev/full",
     };
     for (size_t i = 0; i < ZX_COUNT(args); i++) {
         bad_result r;
@@ -340,6 +346,32 @@ static void who_looks_may_leave(void **state)
     assert_int_equal(by_shell("$Z plan $IN/m.onnx >&-"), 1);
     assert_int_equal(by_shell("$Z check $IN/m.onnx >/dev/full"), 1);
     bad_clear();
+    assert_int_equal(by_shell("$Z plan $IN/m.onnx -o a && $Z plan $IN/m.onnx --ranks 2 -o b"), 0);
+    assert_int_equal(by_shell("$Z diff a b"), 1);
+    assert_int_equal(by_shell("$Z diff a b >/dev/full"), 2);
+    bad_clear();
+}
+
+static void names_are_shown_harmless(void **state)
+{
+    (void)state;
+    static const char *const args[] = {
+        "train $IN/m\x1b[2J.onnx --steps 2 --ranks 2 --out o\x1b[2J --report r\x1b[2J",
+        "train $IN/m\x1b[2J.onnx --steps 600 --out o --log l\x1b[2J --no-save",
+        "compare $IN/m\x1b[2J.onnx --ranks 2 --policies zerox,ddp --execute --report c\x1b[2J",
+        "plan $IN/m\x1b[2J.onnx --ranks 2",
+        "simulate $IN/m\x1b[2J.onnx --machine h100x2",
+    };
+    for (size_t i = 0; i < ZX_COUNT(args); i++) {
+        bad_result r;
+        bad_run(args[i], &r);
+        assert_int_equal(r.code, 0);
+        for (const char *text = r.err; text != NULL; text = text == r.err ? r.out : NULL)
+            for (const char *c = text; *c != '\0'; c++)
+                if (*c == '\x1b') fail_msg("an escape in: %s", text);
+        bad_nothing_left(false);
+        bad_clear();
+    }
 }
 
 static int clear(void **state)
@@ -354,6 +386,7 @@ static int setup(void **state)
     if (bad_setup(state) != 0) return 1;
     model_data();
     model_write("m.onnx", "", NULL);
+    model_write("m\x1b[2J.onnx", "", NULL);
     bad_text("there", "");
     // More weights than a file of 8 KiB holds: [3, 3000] and [3000, 3] between logits and loss.
     model_write("wide.onnx",
@@ -373,6 +406,7 @@ int main(void)
         cmocka_unit_test_setup(a_file_too_large, clear),
         cmocka_unit_test_setup(a_read_only_folder, clear),
         cmocka_unit_test_setup(who_looks_may_leave, clear),
+        cmocka_unit_test_setup(names_are_shown_harmless, clear),
     };
     struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(others)];
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
