@@ -75,6 +75,7 @@ typedef struct zx_source {
     const char *const *scopes; // module path, outermost first, from pkg.torch.onnx.name_scopes
     const char *part;          // the exporter's operator that it is part of, the last of its
                                // scopes; "" where it doesn't say
+    const char *types;         // of those modules, as the exporter lists them: "path: class/..."
     // The tensors themselves, numbered over the file (graph->tensor_params), since inlined
     // functions repeat names; NULL in a graph that no file was imported for.
     const uint32_t *in_ids, *out_ids; // ZX_NONE: omitted

@@ -115,6 +115,7 @@ void zx_import_finish(zx_imp *c, zx_graph *out)
         s.out = copy_names(c->mem, s.out, s.n_out);
         s.scopes = copy_names(c->mem, s.scopes, s.n_scopes);
         s.part = zx_arena_str(c->mem, s.part);
+        s.types = zx_arena_str(c->mem, s.types);
         s.in_ids = copy_ids(c->mem, s.in_ids, s.n_in);
         s.out_ids = copy_ids(c->mem, s.out_ids, s.n_out);
         ZX_GROW(b.mem, b.sources, b.g.n_sources, b.cap_sources);

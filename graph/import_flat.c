@@ -192,6 +192,7 @@ static uint32_t add_source(zx_imp *c, const scope *s, const Onnx__NodeProto *p, 
                      .in = names_of(c, n->in, n->n_in),
                      .out = names_of(c, n->out, n->n_out),
                      .part = "",
+                     .types = "",
                      .in_ids = n->in, // as the nodes themselves: ties may still redirect them
                      .out_ids = n->out,
                      .diff = UINT32_MAX};
@@ -199,6 +200,8 @@ static uint32_t add_source(zx_imp *c, const scope *s, const Onnx__NodeProto *p, 
     const char *list =
         zx_onnx_meta(p->metadata_props, p->n_metadata_props, "pkg.torch.onnx.name_scopes");
     if (list) {
+        const char *types = zx_onnx_meta(p->metadata_props, p->n_metadata_props, "namespace");
+        if (types != NULL) src.types = types;
         src.n_scopes = parse_list(&c->tmp, list, &scopes);
         if (src.n_scopes > 0) src.part = scopes[--src.n_scopes]; // the last is the operator itself
     } else if (s->call && s->call->node->source != ZX_NONE) {
@@ -206,6 +209,7 @@ static uint32_t add_source(zx_imp *c, const scope *s, const Onnx__NodeProto *p, 
         src.n_scopes = of->n_scopes;
         scopes = (const char **)(uintptr_t)of->scopes;
         src.part = of->part;
+        src.types = of->types;
     } else {
         src.n_scopes = scopes_of_name(&c->tmp, text(p->name), &scopes);
     }

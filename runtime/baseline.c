@@ -128,6 +128,10 @@ static zx_status read_calls(zx_job *job, zx_hooks_options *ho, zx_err *err)
 
 static void find_leaves(zx_job *job, zx_hooks_options *ho)
 {
+    static const char *const usual[] = {
+        "transformers.models.mixtral.modeling_mixtral.MixtralSparseMoeBlock",
+        "transformers.models.qwen2_moe.modeling_qwen2_moe.Qwen2MoeSparseMoeBlock",
+        "transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeSparseMoeBlock"};
     const zx_config *c = &job->config;
     const zx_config_value *names = zx_config_get(c, "zero_optimization.leaf_module.names"),
                           *ends = zx_config_get(c, "zero_optimization.leaf_module.name_suffixes"),
@@ -136,11 +140,10 @@ static void find_leaves(zx_job *job, zx_hooks_options *ho)
     ho->n_names = names->has ? names->n : 0;
     ho->suffixes = ends->texts;
     ho->n_suffixes = ends->has ? ends->n : 0;
+    ho->default_classes = classes->from != ZX_FROM_FILE;
+    ho->classes = ho->default_classes ? usual : classes->texts;
+    ho->n_classes = ho->default_classes ? (uint32_t)ZX_COUNT(usual) : classes->n;
     ho->granularity = elements(c, "zero_optimization.stage3_module_granularity_threshold", 0);
-    if (classes->from == ZX_FROM_FILE && classes->n > 0)
-        zx_note(&job->notes, &job->mem,
-                "leaf_module.classes: a file doesn't name its modules' classes; "
-                "leaf_module.names does it");
 }
 
 zx_status zx_baseline_make(zx_job *job, const zx_blocks *again, zx_hooks *hooks,

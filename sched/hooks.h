@@ -14,6 +14,7 @@
 
 typedef struct zx_module {
     const char *path; // "" for the root, which is module 0
+    const char *type; // its class with its Python module; "" where the file doesn't say
     bool hooked;      // false: within a leaf
     bool leaf;        // fetched with all below it, as one
     uint32_t n_own, n_all;
@@ -50,10 +51,11 @@ typedef struct zx_hooks { // what a micro-batch asks of the coordinator
     const zx_hook *events;
 } zx_hooks;
 
-typedef struct zx_hooks_options { // of the event stream
-    uint32_t n_names, n_suffixes; // leaf_module.names and .name_suffixes
-    const char *const *names, *const *suffixes;
-    int64_t granularity; // stage3_module_granularity_threshold; 0: none
+typedef struct zx_hooks_options {            // of the event stream
+    uint32_t n_names, n_suffixes, n_classes; // leaf_module.names, .name_suffixes, .classes
+    const char *const *names, *const *suffixes, *const *classes;
+    bool default_classes; // nobody asked for them: no note where one isn't found
+    int64_t granularity;  // stage3_module_granularity_threshold; 0: none
     uint32_t n_calls;
     const char *const
         *calls; // paths of all calls in order, where the file can't tell; NULL: it can

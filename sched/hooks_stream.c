@@ -444,6 +444,24 @@ static void put_backward(stream *s, const zx_hooks_options *o)
     }
 }
 
+// A leaf's gradients are handed on when its inputs have theirs; where none needs one that is before
+// its parameters are fetched, and the original fails.
+static void note_leaves(const stream *s, zx_notes *notes)
+{
+    bool *said = ZX_NEW(s->mem, bool, s->t.n_modules + 1);
+    for (uint32_t i = 0; i < s->n_calls; i++) {
+        const call *c = &s->calls[i];
+        const zx_module *m = &s->t.modules[c->module];
+        if (!m->leaf || c->n_in > 0 || c->n_out == 0 || m->n_all == 0 || said[c->module]) continue;
+        said[c->module] = true;
+        zx_note(
+            notes, s->mem,
+            "leaf module '%s' takes no tensor that needs a gradient: DeepSpeed 0.19 stops in its "
+            "backward pass",
+            m->path[0] ? zx_text_safe(s->mem, m->path) : "<root>");
+    }
+}
+
 zx_status zx_hooks_make(const zx_graph *g, const zx_hooks_options *o, zx_arena *mem, zx_hooks *out,
                         zx_notes *notes, zx_err *err)
 {
@@ -458,6 +476,7 @@ zx_status zx_hooks_make(const zx_graph *g, const zx_hooks_options *o, zx_arena *
     find_groups(&s);
     find_borders(&s);
     if (o->n_calls > 0) ZX_TRY(merge_calls(&s, o, err));
+    note_leaves(&s, notes);
     put_forward(&s, 0, s.n_marks);
     out->n_forward = s.n_events;
     put_backward(&s, o);

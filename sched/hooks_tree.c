@@ -73,9 +73,28 @@ static zx_status find_modules(const zx_graph *g, const zx_hooks_options *o, zx_a
     uint32_t kept = 1;
     for (uint32_t i = 1; i < n; i++)
         if (strcmp(list[i].path, list[kept - 1].path) != 0) list[kept++] = list[i];
+    for (uint32_t i = 0; i < kept; i++) list[i].type = "";
     t->modules = list;
     t->n_modules = kept;
     return ZX_OK;
+}
+
+// "": class/a: class/a.b: class/..: of each path the first class that a node states.
+static void find_types(const zx_graph *g, zx_arena *mem, zx_module_tree *t)
+{
+    for (uint32_t i = 0; i < g->n_sources; i++) {
+        const char *s = g->sources[i].types;
+        if (i > 0 && strcmp(s, g->sources[i - 1].types) == 0) continue;
+        while (*s != '\0') {
+            const size_t n = strcspn(s, "/");
+            const char *one = zx_arena_strn(mem, s, n), *colon = strstr(one, ": ");
+            s += n + (s[n] == '/');
+            if (colon == NULL) continue;
+            const char *path = zx_arena_strn(mem, one, (size_t)(colon - one));
+            const uint32_t m = zx_module_find(t, zx_scope_path(path, mem));
+            if (m != ZX_NONE && t->modules[m].type[0] == '\0') t->modules[m].type = colon + 2;
+        }
+    }
 }
 
 static void find_scopes(const zx_graph *g, zx_arena *mem, zx_module_tree *t)
@@ -188,14 +207,20 @@ static void find_params(const zx_graph *g, zx_arena *mem, zx_module_tree *t)
 // further one that is known, or neither.
 typedef enum owner { NOBODY, ANOTHER, ITSELF } owner;
 
+static const char *owner_of(const char *param, zx_arena *mem)
+{
+    const char *dot = strrchr(param, '.');
+    return dot == NULL ? "" : zx_arena_strn(mem, param, (size_t)(dot - param));
+}
+
 static owner owner_by(const zx_module_tree *t, uint32_t module, const char *name, zx_arena *mem)
 {
-    const char *dot = strrchr(name, '.');
-    const char *path = dot == NULL ? "" : zx_arena_strn(mem, name, (size_t)(dot - name));
+    const char *path = owner_of(name, mem);
     const zx_module *m = &t->modules[module];
     const bool below = zx_module_below(path, m->path);
     if (strcmp(path, m->path) == 0 || (m->leaf && below)) return ITSELF;
-    const bool around = dot == NULL || zx_module_below(m->path, path); // handed down, as an input
+    const bool around =
+        path[0] == '\0' || zx_module_below(m->path, path); // handed down, as an input
     return !around && (below || zx_module_find(t, path) != ZX_NONE) ? ANOTHER : NOBODY;
 }
 
@@ -257,21 +282,65 @@ static void mark_named(const zx_hooks_options *o, zx_arena *mem, zx_module_tree 
     }
 }
 
-// Elements a layer of a module: all its parameters over the modules in it that hold any.
-// INT64_MAX: never a leaf by this. Containers that nobody calls are no modules here.
-static int64_t granularity(const zx_graph *g, const zx_module_tree *t, uint32_t module)
+// The class, with its Python module or without.
+static bool is_of(const char *type, const char *class)
+{
+    const char *dot = strrchr(type, '.');
+    return strcmp(type, class) == 0 || (dot != NULL && strcmp(dot + 1, class) == 0);
+}
+
+static void mark_classes(const zx_hooks_options *o, zx_arena *mem, zx_module_tree *t,
+                         zx_notes *notes)
+{
+    for (uint32_t i = 0; i < o->n_classes; i++) {
+        bool found = o->default_classes;
+        for (uint32_t m = 0; m < t->n_modules; m++) {
+            if (!is_of(t->modules[m].type, o->classes[i])) continue;
+            t->modules[m].leaf = found = true;
+        }
+        if (!found)
+            zx_note(notes, mem, "leaf_module.classes: no module of the file is a '%s'",
+                    zx_text_safe(mem, o->classes[i]));
+    }
+}
+
+static bool is_container(const zx_module *m)
+{
+    return strncmp(m->type, "torch.nn.modules.container.", 27) == 0;
+}
+
+// Elements a layer of a module: all its parameters over the modules in it that hold any, those
+// included that nobody calls. A tied one counts for each of its names. INT64_MAX: never a leaf by
+// this. Containers are no layers.
+static int64_t granularity(const zx_graph *g, const zx_module_tree *t, uint32_t module,
+                           zx_arena *mem)
 {
     const zx_module *m = &t->modules[module];
+    const char *last = m->path;
     int64_t elements = 0, layers = 0;
     bool inner = false;
-    for (uint32_t i = 0; i < m->n_all; i++)
-        elements += zx_shape_count(&g->values[g->params[m->all[i]].value].type.shape);
+    for (uint32_t i = 0; i < m->n_all; i++) {
+        const zx_param *p = &g->params[m->all[i]];
+        int64_t names = 0;
+        for (uint32_t k = 0; k <= p->n_aliases; k++) {
+            const char *path = owner_of(k == 0 ? p->name : p->aliases[k - 1], mem);
+            if (strcmp(path, m->path) != 0 && !zx_module_below(path, m->path)) continue;
+            names++;
+            if (strcmp(path, last) == 0 || zx_module_find(t, path) != ZX_NONE) continue;
+            last = path;
+            layers++;
+            inner = true;
+        }
+        elements += (names > 0 ? names : 1) * zx_shape_count(&g->values[p->value].type.shape);
+    }
     for (uint32_t i = 0; i < t->n_modules; i++) {
         const bool below = zx_module_below(t->modules[i].path, m->path);
         inner = inner || below;
-        layers += (below || i == module) && t->modules[i].n_all > 0;
+        layers +=
+            (below || i == module) && t->modules[i].n_all > 0 && !is_container(&t->modules[i]);
     }
-    return !inner || layers == 0 || elements > MOST_ELEMENTS ? INT64_MAX : elements / layers;
+    const bool never = !inner || layers == 0 || elements > MOST_ELEMENTS || is_container(m);
+    return never ? INT64_MAX : elements / layers;
 }
 
 static void mark_granular(const zx_graph *g, int64_t most, zx_arena *mem, zx_module_tree *t,
@@ -282,7 +351,7 @@ static void mark_granular(const zx_graph *g, int64_t most, zx_arena *mem, zx_mod
         bool within = false;
         for (uint32_t k = 0; k < i && !within; k++)
             within = t->modules[k].leaf && zx_module_below(t->modules[i].path, t->modules[k].path);
-        if (within || granularity(g, t, i) > most) continue;
+        if (within || granularity(g, t, i, mem) > most) continue;
         t->modules[i].leaf = any = true;
     }
     if (!any)
@@ -299,6 +368,8 @@ zx_status zx_module_tree_make(const zx_graph *g, const zx_hooks_options *o, zx_a
     ZX_TRY(find_modules(g, o, mem, out, err));
     find_scopes(g, mem, out);
     find_params(g, mem, out);
+    find_types(g, mem, out);
+    mark_classes(o, mem, out, notes);
     mark_named(o, mem, out, notes);
     if (o->granularity > 0) mark_granular(g, o->granularity, mem, out, notes);
     for (uint32_t i = 0; i < out->n_modules; i++) {

@@ -1,224 +1,12 @@
-// test_hooks.c - the hook-driven baseline: real logs of DeepSpeed reproduced line for line, totals
-// of further runs, and the coordinator's quirks one by one.
+// test_hooks.c - the hook-driven baseline: totals of runs of DeepSpeed, and the coordinator's
+// quirks one by one.
 // SPDX-License-Identifier: Apache-2.0
-#include "sched/hooks.h"
-#include "runtime/eval.h"
-#include "tests/graph/onnx_text.h"
-
-#define LOTS 1000000000
-
-typedef struct fixture {
-    zx_arena mem;
-    zx_onnx_file file;
-    zx_graph g;
-    zx_hooks h;
-    zx_notes notes;
-    zx_err err;
-} fixture;
-
-static void import(fixture *f)
-{
-    const zx_import_options o = {.eval = &zx_cpu_eval, .forward_only = true};
-    assert_zx_ok(zx_import(&f->file, &o, &f->mem, &f->g, &f->notes, &f->err), &f->err);
-}
-
-static void open_model(fixture *f, const char *name, const zx_hooks_options *o)
-{
-    *f = (fixture){0};
-    const char *path = zx_arena_printf(&f->mem, "%s/hooks/%s.onnx", ZX_TEST_DATA, name);
-    assert_zx_ok(zx_onnx_open(&f->file, path, &f->mem, &f->err), &f->err);
-    import(f);
-    assert_zx_ok(zx_hooks_make(&f->g, o, &f->mem, &f->h, &f->notes, &f->err), &f->err);
-}
-
-static void close_model(fixture *f)
-{
-    zx_onnx_close(&f->file);
-    zx_arena_free(&f->mem);
-}
-
-// ---- the logs -----------------------------------------------------------------------------------
-
-// Leaves: leaf_module.names.
-#define LEAVES(list)                                                                               \
-    {                                                                                              \
-        .n_names = ZX_COUNT(list), .names = list                                                   \
-    }
-static const char *const blocks[] = {"blocks.0", "blocks.1", "blocks.2"},
-                         *const first[] = {"blocks.0"}, *const one[] = {"blocks.1"},
-                         *const ends[] = {"head", "emb"},
-                         *const experts[] = {"layers.0.mlp", "layers.1.mlp"};
-
-static const struct log_row {
-    const char *name, *model;
-    const char *said, *here; // a parameter's name in the log, and in the file
-    zx_hook_limits l;
-    zx_hooks_options o;
-} logs[] = {
-    {"A.p600_r0", "plain", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
-    {"B.p600_r1200_persist32_gas2",
-     "plain",
-     "",
-     "",
-     {600, LOTS, 1200, 32, INT64_MAX, 5000, 2, false},
-     {0}},
-    {"C.tied",
-     "tied",
-     "emb.weight",
-     "head.weight",
-     {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false},
-     {0}},
-    {"H.live1500", "plain", "", "", {600, 1500, 0, 0, INT64_MAX, 600, 1, false}, {0}},
-    {"D.tuple", "tuple", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
-    {"D.tuple_leaves",
-     "tuple",
-     "",
-     "",
-     {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false},
-     LEAVES(blocks)},
-    {"D.three", "three", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
-    {"D.handed_on", "chain", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
-    {"I.p0_r1200", "plain", "", "", {0, LOTS, 1200, 0, INT64_MAX, 5000, 1, false}, {0}},
-    {"J.p0_r0", "plain", "", "", {0, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
-    {"L.leaves_live1500",
-     "plain",
-     "",
-     "",
-     {600, 1500, 0, 0, INT64_MAX, 5000, 1, false},
-     LEAVES(blocks)},
-    {"L.one_leaf_r1200",
-     "plain",
-     "",
-     "",
-     {600, LOTS, 1200, 0, INT64_MAX, 5000, 1, false},
-     LEAVES(one)},
-    {"L.leaves_persist32_gas2",
-     "plain",
-     "",
-     "",
-     {600, LOTS, 0, 32, INT64_MAX, 5000, 2, false},
-     LEAVES(blocks)},
-    {"L.tied_leaves",
-     "tied",
-     "emb.weight",
-     "head.weight",
-     {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false},
-     LEAVES(ends)},
-    {"K.model_persistence_gas2", "plain", "", "", {600, LOTS, 0, 600, 1200, 5000, 2, false}, {0}},
-    {"K.live1000_gas2", "plain", "", "", {600, 1000, 0, 0, INT64_MAX, 600, 2, false}, {0}},
-    {"K.bucket100", "plain", "", "", {600, LOTS, 0, 0, INT64_MAX, 100, 1, false}, {0}},
-    {"K.tied_persists_gas2",
-     "tied",
-     "emb.weight",
-     "head.weight",
-     {600, LOTS, 0, 640, INT64_MAX, 5000, 2, false},
-     {0}},
-    {"K.called_twice", "twice", "", "", {0, LOTS, 1200, 0, INT64_MAX, 5000, 1, false}, {0}},
-    {"L.called_twice_bucket600",
-     "twice",
-     "",
-     "",
-     {600, LOTS, 0, 0, INT64_MAX, 600, 1, false},
-     LEAVES(first)},
-    {"K.addmm",
-     "gpt",
-     "wte.weight",
-     "lm_head.weight",
-     {300, 900, 300, 0, INT64_MAX, 600, 1, false},
-     {0}},
-    {"K.read_elsewhere", "elsewhere", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
-    {"K.attention_gas2", "attention", "", "", {0, LOTS, 900, 20, INT64_MAX, 5000, 2, false}, {0}},
-    {"K.no_gradient_in", "floats", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, {0}},
-    {"L.experts", "experts", "", "", {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, LEAVES(experts)},
-};
-
-typedef struct lines {
-    uint32_t n, cap;
-    const char **at;
-} lines;
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-// The lines that count, without indentation; those that free between two others in order of names.
-static void split(zx_arena *mem, const char *text, const struct log_row *r, lines *out)
-{
-    static const char *const idle[] = {"RESET", "->", "--", "OPT", "ds_ids", "mod ids"};
-    uint32_t first_free = 0;
-    for (const char *s = text; *s != '\0';) {
-        const size_t n = strcspn(s, "\n");
-        const char *line = zx_arena_strn(mem, s + strspn(s, " "), n - strspn(s, " "));
-        s += n + (s[n] == '\n');
-        bool skip = line[0] == '\0';
-        for (size_t i = 0; i < ZX_COUNT(idle); i++)
-            skip = skip || strncmp(line, idle[i], strlen(idle[i])) == 0;
-        if (skip) continue;
-        const char *at = r->said[0] ? strstr(line, r->said) : NULL;
-        for (; at != NULL; at = strstr(line, r->said))
-            line = zx_arena_printf(mem, "%.*s%s%s", (int)(at - line), line, r->here,
-                                   at + strlen(r->said));
-        ZX_GROW(mem, out->at, out->n, out->cap);
-        out->at[out->n++] = line;
-        if (strncmp(line, "FREE ", 5) != 0)
-            first_free = out->n;
-        else
-            qsort(out->at + first_free, out->n - first_free, sizeof *out->at, by_text);
-    }
-}
-
-static const char *read_all(zx_arena *mem, const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    char *text = ZX_NEW(mem, char, 1 << 20);
-    assert_true(fread(text, 1, (1 << 20) - 1, f) > 0);
-    fclose(f);
-    return text;
-}
-
-static void test_log(void **state)
-{
-    const struct log_row *r = *state;
-    fixture f;
-    lines want = {0}, got = {0};
-    zx_text out = {0};
-    open_model(&f, r->model, &r->o);
-    const char *path = zx_arena_printf(&f.mem, "%s/hooks/%s.log", ZX_TEST_DATA, r->name);
-    split(&f.mem, read_all(&f.mem, path), r, &want);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < want.n; i++) n += strncmp(want.at[i], "== ", 3) == 0;
-    assert_true(n >= 3);
-    zx_coordinator *c = zx_coordinator_make(&f.h, &r->l, &f.mem);
-    for (uint32_t i = 0; i < n; i++) {
-        assert_zx_ok(zx_coordinator_run(c, f.h.events, f.h.n_events, &f.err), &f.err);
-        zx_hooks_put(&f.h, c, i, &out);
-    }
-    split(&f.mem, out.at, r, &got);
-    for (uint32_t i = 0; i < want.n && i < got.n; i++)
-        if (strcmp(want.at[i], got.at[i]) != 0)
-            fail_msg("line %u: the log has '%s', here is '%s'", i, want.at[i], got.at[i]);
-    assert_int_equal(want.n, got.n);
-    zx_text_free(&out);
-    close_model(&f);
-}
-
-// With a bucket that holds both calls' gradients the original stops.
-static void test_leaf_twice(void **state ZX_UNUSED)
-{
-    const zx_hooks_options o = LEAVES(first);
-    const zx_hook_limits l = {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false};
-    fixture f;
-    open_model(&f, "twice", &o);
-    zx_coordinator *c = zx_coordinator_make(&f.h, &l, &f.mem);
-    assert_int_equal(zx_coordinator_run(c, f.h.events, f.h.n_events, &f.err), ZX_E_UNSUPPORTED);
-    close_model(&f);
-}
+#include "tests/sched/hooks_model.h"
 
 // ---- totals of further runs of the same model ---------------------------------------------------
 
-static const char *const suffixes[] = {"s.0", ".1", "s.2"};
+static const char *const blocks[] = {"blocks.0", "blocks.1", "blocks.2"}, *const suffixes[] = {
+                                                                              "s.0", ".1", "s.2"};
 
 // Elements gathered, launches and the largest live count at a fetch, in the third micro-batch; how
 // many fetches it has.
@@ -617,13 +405,11 @@ static void test_below_zero(void **state ZX_UNUSED)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(logs) + ZX_COUNT(totals) + ZX_COUNT(quirks) + 4];
+    struct CMUnitTest tests[ZX_COUNT(totals) + ZX_COUNT(quirks) + 3];
     size_t n = 0;
-    ROWS(logs, test_log);
     ROWS(totals, test_totals);
     ROWS(quirks, test_quirk);
     tests[n++] = zx_case("an evaluation comes first", test_evaluation_first, NULL);
-    tests[n++] = zx_case("a leaf is called twice", test_leaf_twice, NULL);
     tests[n++] = zx_case("a forward pass alone", test_unused_prefetch, NULL);
     tests[n++] = zx_case("the counter goes below 0", test_below_zero, NULL);
     return _cmocka_run_group_tests("hooks", tests, n, NULL, NULL);
