@@ -40,7 +40,7 @@ static const char *usual_hint(zx_status code)
     static const char *const hints[ZX_STATUS_COUNT] = {
         [ZX_E_IO] = "look at the path, its permissions and the free space",
         [ZX_E_USAGE] = "zerox COMMAND --help; docs/CONFIG.md has the keys of a config",
-        [ZX_E_FORMAT] = "export the model again, or fetch the file again",
+        [ZX_E_FORMAT] = "mend the file, or export or fetch it again",
         [ZX_E_UNSUPPORTED] =
             "zerox check MODEL says what can be trained; zerox ops has the operators",
         [ZX_E_SHAPE] = "zerox check MODEL shows inputs and dimensions; export the model again",

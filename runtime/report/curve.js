@@ -5,7 +5,7 @@ function drawCurve(d, box) {
     if (points.length < 2) {
         const p = document.createElement("p"), code = document.createElement("code");
         p.className = "note";
-        code.textContent = "zerox compare MODEL --sweep budget=FROM:TO --report FILE.html";
+        code.textContent = "zerox compare MODEL --sweep budget=A,B,... --report FILE.html";
         p.append("One plan alone is no curve. ", code, " draws the time of every policy against its budget.");
         box.replaceChildren(p);
         return;
