@@ -62,12 +62,40 @@ typedef struct opened {
     uint32_t call;
 } opened;
 
+// The caller's list of all calls tells apart calls in a row, which the file doesn't: before the
+// call of `path` it names a module again that is open. How many stay open then; n: it doesn't. *at,
+// what of the list is behind, moves on to there.
+static uint32_t open_again(const stream *s, const zx_hooks_options *o, const opened *stack,
+                           uint32_t n, const char *path, uint32_t *at)
+{
+    uint32_t to = *at;
+    while (to < o->n_calls && strcmp(o->calls[to], path) != 0) to++;
+    if (to == o->n_calls) return n; // for merge_calls to say
+    for (uint32_t i = *at; i < to; i++)
+        for (uint32_t d = 1; d < n; d++) {
+            if (strcmp(o->calls[i], s->t.modules[s->calls[stack[d].call].module].path) != 0)
+                continue;
+            *at = i;
+            return d;
+        }
+    *at = to + 1;
+    return n;
+}
+
+static void close_to(stream *s, const opened *stack, uint32_t *n, uint32_t depth, uint32_t end)
+{
+    for (; *n > depth; (*n)--) {
+        s->calls[stack[*n - 1].call].end = end;
+        put_mark(s, EXIT, stack[*n - 1].call);
+    }
+}
+
 // A call is a maximal run of nodes of its scope.
-static void find_calls(stream *s)
+static void find_calls(stream *s, const zx_hooks_options *o)
 {
     const zx_graph *g = s->g;
     opened *stack = NULL;
-    uint32_t n = 0, cap = 0;
+    uint32_t n = 0, cap = 0, listed = 0;
     s->call_of = ZX_NEW(s->mem, uint32_t, g->n_sources + 1);
     ZX_GROW(s->mem, stack, n, cap);
     stack[n++] = (opened){"", add_call(s, &(call){.parent = ZX_NONE})};
@@ -76,32 +104,31 @@ static void find_calls(stream *s)
         const zx_scopes *at = &s->t.scopes[i];
         uint32_t depth = 1;
         for (uint32_t k = 0; k < at->n; k++) {
-            if (!s->t.modules[at->at[k].module].hooked) continue;
+            const uint32_t m = at->at[k].module;
+            if (!s->t.modules[m].hooked) continue;
             if (depth < n && strcmp(stack[depth].said, at->at[k].said) == 0) {
                 depth++;
                 continue;
             }
-            for (; n > depth; n--) {
-                s->calls[stack[n - 1].call].end = i;
-                put_mark(s, EXIT, stack[n - 1].call);
+            close_to(s, stack, &n, depth, i);
+            const uint32_t stay = open_again(s, o, stack, n, s->t.modules[m].path, &listed);
+            if (stay < n) {
+                close_to(s, stack, &n, stay, i);
+                depth = 1;
+                k = UINT32_MAX; // from the outermost again
+                continue;
             }
-            const call x = {.module = at->at[k].module, .parent = stack[n - 1].call, .first = i};
+            const call x = {.module = m, .parent = stack[n - 1].call, .first = i};
             ZX_GROW(s->mem, stack, n, cap);
             stack[n++] = (opened){at->at[k].said, add_call(s, &x)};
             put_mark(s, ENTER, stack[n - 1].call);
             depth = n;
         }
-        for (; at->stated && n > depth; n--) {
-            s->calls[stack[n - 1].call].end = i;
-            put_mark(s, EXIT, stack[n - 1].call);
-        }
+        if (at->stated) close_to(s, stack, &n, depth, i);
         s->call_of[i] = stack[n - 1].call;
         put_mark(s, NODE, i);
     }
-    for (; n > 0; n--) {
-        s->calls[stack[n - 1].call].end = g->n_sources;
-        put_mark(s, EXIT, stack[n - 1].call);
-    }
+    close_to(s, stack, &n, 0, g->n_sources);
 }
 
 // ---- gradients ----------------------------------------------------------------------------------
@@ -471,7 +498,7 @@ zx_status zx_hooks_make(const zx_graph *g, const zx_hooks_options *o, zx_arena *
         return ZX_FAIL(err, ZX_E_UNSUPPORTED, "%s: a file with a loss is needed to follow hooks",
                        g->name);
     ZX_TRY(zx_module_tree_make(g, o, mem, &s.t, notes, err));
-    find_calls(&s);
+    find_calls(&s, o);
     find_gradients(&s);
     find_groups(&s);
     find_borders(&s);

@@ -10,6 +10,11 @@
     {                                                                                              \
         .n_names = ZX_COUNT(list), .names = list                                                   \
     }
+// Checkpointed.
+#define AGAIN(list)                                                                                \
+    {                                                                                              \
+        .n_again = ZX_COUNT(list), .again = list                                                   \
+    }
 static const char *const blocks[] = {"blocks.0", "blocks.1", "blocks.2"},
                          *const first[] = {"blocks.0"}, *const moe[] = {"Moe"},
                          *const one[] = {"blocks.1"}, *const ends[] = {"head", "emb"},
@@ -70,6 +75,13 @@ static const struct log_row {
      "head.weight",
      {600, LOTS, 0, 0, INT64_MAX, 5000, 1, false},
      LEAVES(ends)},
+    {"E.again_p0", "plain", "", "", {0, LOTS, 0, 0, INT64_MAX, 5000, 1, false}, AGAIN(blocks)},
+    {"E.again_live1500_persist32_gas2",
+     "plain",
+     "",
+     "",
+     {300, 1500, 300, 32, INT64_MAX, 600, 2, false},
+     AGAIN(blocks)},
     {"K.model_persistence_gas2", "plain", "", "", {600, LOTS, 0, 600, 1200, 5000, 2, false}, {0}},
     {"K.live1000_gas2", "plain", "", "", {600, 1000, 0, 0, INT64_MAX, 600, 2, false}, {0}},
     {"K.bucket100", "plain", "", "", {600, LOTS, 0, 0, INT64_MAX, 100, 1, false}, {0}},

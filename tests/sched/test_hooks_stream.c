@@ -33,6 +33,7 @@ static void close_model(fixture *f)
 static const char *const checkpointed[] = {"m"};
 static const char *const leaf_a[] = {"a"}, *const leaf_gone[] = {"nope"};
 static const char *const with_c[] = {"a", "a.c", "b"}, *const without_b[] = {"a", "a.c"},
+                         *const in_a_row[] = {"m", "m.a", "m", "m.a"},
                          *const with_more[] = {"d", "a", "a.c", "a.c.e", "b", "f"};
 
 // "+a": a fetch; "-a": a release; "w": a gradient; "/": the root. Backward after the "|". "!words":
@@ -154,6 +155,14 @@ static const struct stream_row {
      XW "a = Mul(x, w) @a;b = Add(a, v) @m;y = Neg(b) @m" LOSS,
      "+/ +a -a +m -m -/ | +/ +m v -m +a w",
      {.n_again = 1, .again = checkpointed}},
+    {"calls in a row are one",
+     XW "a = Mul(x, w) @m.a;b = Relu(a) @m;c = Mul(b, v) @m.a;y = Relu(c) @m" LOSS,
+     "+/ +m +m.a -m.a +m.a -m.a -m -/ | +/ +m +m.a v -m.a +m.a w",
+     {0}},
+    {"unless the caller tells them apart",
+     XW "a = Mul(x, w) @m.a;b = Relu(a) @m;c = Mul(b, v) @m.a;y = Relu(c) @m" LOSS,
+     "+/ +m +m.a -m.a -m +m +m.a -m.a -m -/ | +/ +m +m.a v -m.a -m +m +m.a w",
+     {.n_calls = 4, .calls = in_a_row}},
     {"a file without modules",
      XW "a = Mul(x, w);y = Mul(a, v);l = ReduceMean(y) keepdims=0;out l f32",
      "!no node says in which module it stands",
