@@ -58,6 +58,7 @@ static zx_status read_sweep(const zx_options *o, zx_arena *mem, zx_compare_ask *
     const bool rates = word == 9 && strncmp(text, "bandwidth", word) == 0;
     double *values = ZX_NEW(mem, double, MOST_VALUES);
     ask->values = values;
+    ask->typed = ZX_NEW(mem, const char *, MOST_VALUES);
     if ((!ask->budgets && !rates) || text[word] == '\0')
         return ZX_FAIL(err, ZX_E_USAGE,
                        "--sweep is budget=SIZE,SIZE,... or bandwidth=RATE,RATE,..., not '%s'",
@@ -69,6 +70,7 @@ static zx_status read_sweep(const zx_options *o, zx_arena *mem, zx_compare_ask *
         uint64_t bytes = 0;
         if (ask->n_values == MOST_VALUES)
             return ZX_FAIL(err, ZX_E_USAGE, "--sweep: %d values are the most", MOST_VALUES);
+        ask->typed[ask->n_values] = one;
         double *value = &values[ask->n_values++];
         const bool fine = rates ? parse_rate(one, value) : zx_text_parse_size(one, &bytes);
         if (ask->budgets) *value = (double)bytes;
@@ -126,8 +128,8 @@ zx_status zx_compare_open(zx_comparing *k, const zx_options *o, const zx_compare
 
 // ---- several budgets, several bandwidths --------------------------------------------------------
 
-static zx_status make_sweep(zx_comparing *k, bool budgets, const double *values, uint32_t n,
-                            zx_sweep *out, zx_err *err)
+static zx_status make_sweep(zx_comparing *k, bool budgets, const double *values,
+                            const char *const *typed, uint32_t n, zx_sweep *out, zx_err *err)
 {
     const zx_plan_options before = k->options;
     zx_status st = ZX_OK;
@@ -135,6 +137,7 @@ static zx_status make_sweep(zx_comparing *k, bool budgets, const double *values,
     for (uint32_t i = 0; i < n && st == ZX_OK; i++) {
         zx_compare *c = &out->points[i].c;
         out->points[i].value = values[i];
+        out->points[i].typed = typed != NULL ? typed[i] : "";
         *c = k->c;
         c->notes = (zx_notes){0}; // of its own
         c->executed = false;
@@ -170,7 +173,7 @@ static zx_status make_curve(zx_comparing *k, zx_sweep *out, zx_err *err)
     }
     values[CURVE_POINTS - 1] = (double)most;
     k->ask.n_values = CURVE_POINTS; // what has no plan keeps its place
-    return make_sweep(k, true, values, CURVE_POINTS, out, err);
+    return make_sweep(k, true, values, NULL, CURVE_POINTS, out, err);
 }
 
 // ---- what is shown ------------------------------------------------------------------------------
@@ -255,7 +258,7 @@ static zx_status sweep(zx_comparing *k, zx_err *err)
 {
     zx_sweep s;
     zx_text out = {0};
-    ZX_TRY(make_sweep(k, k->ask.budgets, k->ask.values, k->ask.n_values, &s, err));
+    ZX_TRY(make_sweep(k, k->ask.budgets, k->ask.values, k->ask.typed, k->ask.n_values, &s, err));
     if (k->ask.json)
         zx_sweep_json(&s, &out);
     else

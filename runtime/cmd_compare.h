@@ -20,6 +20,7 @@ typedef struct zx_compare_ask { // the command line
     uint32_t n_values; // of a sweep; 0: none
     bool budgets;      // over budgets, not bandwidths
     const double *values;
+    const char **typed; // the words that they are
 } zx_compare_ask;
 
 // Measured times differ where ranks keep different parts: by what stage 0, 1, and 2 or 3 update.

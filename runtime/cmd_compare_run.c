@@ -208,6 +208,29 @@ static void combine(running *v)
     }
 }
 
+// Seconds of all operators and updates, each once.
+static double sum_of(const running *v, const zx_times *t)
+{
+    const zx_graph *g = &v->k.job.train;
+    double sum = t->norm;
+    for (uint32_t i = 0; i < g->n_nodes; i++) sum += t->node[i];
+    for (uint32_t i = 0; i < g->n_params; i++) sum += t->update[i];
+    return sum;
+}
+
+// The most that a kind's passes before and after the rounds differ by.
+static double drift_of(const running *v)
+{
+    double drift = 0;
+    for (uint32_t i = 0; i < v->n_passes; i++)
+        for (uint32_t j = i + 1; j < v->n_passes; j++) {
+            if (v->passes[i].kind != v->passes[j].kind) continue;
+            const double a = sum_of(v, &v->passes[i].times), b = sum_of(v, &v->passes[j].times);
+            if (a > 0 && b > 0) drift = fmax(drift, fmax(a, b) / fmin(a, b) - 1);
+        }
+    return drift;
+}
+
 static zx_status measure(running *v, zx_err *err)
 {
     zx_comparing *k = &v->k;
@@ -454,6 +477,7 @@ static void hand_over(running *v)
     c->warm = ZX_COMPARE_WARM;
     c->timed = v->timed;
     c->asked = v->k.ask.steps;
+    c->drift = drift_of(v);
     c->n_losses = v->n_losses;
     c->losses = v->lanes[0].losses;
     for (uint32_t i = 0; i < v->n_lanes; i++) {

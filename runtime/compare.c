@@ -55,6 +55,12 @@ void zx_compare_rank(zx_compare *c)
     }
 }
 
+bool zx_compare_below(const zx_compare *c, const zx_compare_row *r)
+{
+    return c->executed && r->n_steps > 0 && r->over_bytes == 0 &&
+           r->median < (1 - 0.0005) * c->bound.seconds;
+}
+
 // ---- tables -------------------------------------------------------------------------------------
 
 typedef struct grid { // cells of text, columns as wide as they must be; the first is flush left
@@ -122,17 +128,35 @@ const char *zx_compare_rate(double bytes_per_second, char buf[ZX_BYTES_TEXT])
 static const char *over_bound(const zx_compare *c, const zx_compare_row *r, zx_arena *mem)
 {
     const double seconds = seconds_of(c, r);
-    if (r->over_bytes > 0 || !zx_policies[r->id].runs || seconds <= 0 || c->bound.seconds <= 0)
+    if (r->over_bytes > 0 || !zx_policies[r->id].runs || seconds <= 0 || c->bound.seconds <= 0 ||
+        zx_compare_below(c, r))
         return "-";
     const double over = 100 * (seconds / c->bound.seconds - 1);
     return zx_arena_printf(mem, "%.1f %%", over > -0.05 && over < 0 ? 0 : over);
 }
 
+// What stands in place of "fastest" where nothing else is ranked; NULL: something is.
+static const char *why_alone(const zx_compare *c)
+{
+    uint32_t ranked = 0, within = 0;
+    for (uint32_t i = 0; i < c->n_rows; i++) {
+        const zx_compare_row *r = &c->rows[i];
+        ranked += r->ranked;
+        within += r->predicted > 0 && r->over_bytes == 0 && zx_policies[r->id].runs;
+    }
+    if (ranked > 1) return NULL;
+    return within > 1 ? "the only one executed" : "alone within the budget";
+}
+
 static const char *remark(const zx_compare *c, const zx_compare_row *r, zx_arena *mem)
 {
     zx_text t = {0};
-    if (r->ratio > 0 && r->over_bytes == 0) zx_text_put(&t, "%.2fx", r->ratio);
-    if (c->fastest != ZX_NONE && r == &c->rows[c->fastest]) zx_text_put(&t, " fastest");
+    const bool fastest = c->fastest != ZX_NONE && r == &c->rows[c->fastest];
+    const char *alone = fastest ? why_alone(c) : NULL;
+    if (alone != NULL)
+        zx_text_put(&t, "%s", alone);
+    else if (r->ratio > 0 && r->over_bytes == 0)
+        zx_text_put(&t, "%.2fx%s", r->ratio, fastest ? " fastest" : "");
     if (r->over_bytes > 0) zx_text_put(&t, "OVER by %s", size_text(mem, r->over_bytes));
     if (!zx_policies[r->id].runs) zx_text_put(&t, "%ssimulated only", t.n > 0 ? ", " : "");
     if (c->executed && r->idle != NULL) zx_text_put(&t, "%s%s", t.n > 0 ? ", " : "", r->idle);
@@ -232,6 +256,16 @@ static void put_setting(const zx_compare *c, bool budget, bool link, zx_text *ou
     zx_arena_free(&mem);
 }
 
+static void put_busy(const zx_compare *c, zx_text *out)
+{
+    bool busy = c->drift > ZX_COMPARE_DRIFT;
+    for (uint32_t i = 0; i < c->n_rows; i++) busy |= zx_compare_below(c, &c->rows[i]);
+    if (!busy) return;
+    zx_text_put(out, "the machine was busy while op times were measured");
+    if (c->drift > 0) zx_text_put(out, " (before/after passes differ by %.0f %%)", 100 * c->drift);
+    zx_text_put(out, ": measure again on a quiet one\n");
+}
+
 static void put_execution(const zx_compare *c, zx_text *out)
 {
     if (c->timed < c->asked)
@@ -242,6 +276,7 @@ static void put_execution(const zx_compare *c, zx_text *out)
                     c->timed, c->warm,
                     c->one_by_one ? "each in a session of its own, as not all fit at once"
                                   : "in turn");
+    put_busy(c, out);
     uint32_t executed = 0;
     for (uint32_t i = 0; i < c->n_rows; i++) executed += c->rows[i].idle == NULL;
     if (c->n_losses == 0 || executed < 2) return;
@@ -275,7 +310,6 @@ void zx_compare_table(const zx_compare *c, zx_text *out)
 void zx_sweep_table(const zx_sweep *s, zx_text *out)
 {
     zx_arena mem = {0};
-    char buf[ZX_BYTES_TEXT];
     const zx_compare *first = &s->points[0].c;
     const uint32_t columns = s->n + 2, n = first->n_rows;
     grid g = grid_of(columns, n + 2, &mem);
@@ -283,14 +317,17 @@ void zx_sweep_table(const zx_sweep *s, zx_text *out)
     g.cell[(n + 1) * columns] = "bound";
     for (uint32_t k = 0; k < s->n; k++) {
         const zx_compare *c = &s->points[k].c;
-        g.cell[k + 1] = s->budgets ? size_text(&mem, (uint64_t)s->points[k].value)
-                                   : zx_arena_str(&mem, zx_compare_rate(s->points[k].value, buf));
+        g.cell[k + 1] = zx_text_safe(&mem, s->points[k].typed);
+        const char *best =
+            c->fastest != ZX_NONE ? time_text(&mem, c->rows[c->fastest].predicted) : "";
         for (uint32_t i = 0; i < n; i++) {
             const zx_compare_row *r = &c->rows[i];
             const char *time = time_text(&mem, r->predicted);
             if (r->predicted <= 0) time = "-";
-            if (r->over_bytes > 0) time = zx_arena_printf(&mem, "over %s", time);
-            if (i == c->fastest) time = zx_arena_printf(&mem, "*%s", time);
+            if (r->over_bytes > 0)
+                time = zx_arena_printf(&mem, "over %s", time);
+            else if (r->ranked && strcmp(time, best) == 0) // ties of what is printed are ties
+                time = zx_arena_printf(&mem, "*%s", time);
             g.cell[(i + 1) * columns + k + 1] = time;
             g.cell[(i + 1) * columns] = zx_text_safe(&mem, r->name);
         }

@@ -39,7 +39,14 @@ typedef struct zx_compare {
     uint32_t n_losses;         // steps whose losses were compared, warm-up included
     const double *losses;      // of the first policy
     const char *differ;        // where losses differ; NULL: nowhere
+    double
+        drift; // op times before and after the rounds: the longer by the shorter - 1; 0: one pass
 } zx_compare;
+
+// Of op times: more tells that others used the machine.
+#define ZX_COMPARE_DRIFT 0.15
+// Whether a row was measured below the bound, which is made of op times.
+bool zx_compare_below(const zx_compare *c, const zx_compare_row *r);
 
 // Least and medians of what was executed; who is ranked, the fastest and the ratios.
 void zx_compare_rank(zx_compare *c);
@@ -50,8 +57,9 @@ void zx_compare_json(const zx_compare *c, zx_text *out);
 
 // The same over several budgets or bandwidths.
 typedef struct zx_sweep_point {
-    double value; // bytes, or bytes a second
-    zx_compare c; // with the same policies in each
+    double value;      // bytes, or bytes a second
+    const char *typed; // as it was asked for
+    zx_compare c;      // with the same policies in each
 } zx_sweep_point;
 typedef struct zx_sweep {
     bool budgets; // false: bandwidths

@@ -113,6 +113,7 @@ static void put_execution(zx_text *out, const zx_compare *c)
                 : c->differ == NULL ? "true"
                                     : "false");
     put_string(out, "losses_differ", c->differ);
+    put_member(out, "op_times_drift", c->drift > 0 ? c->drift : NAN);
     zx_text_put(out, ", \"losses\": ");
     put_numbers(out, c->losses, c->n_losses);
     zx_text_put(out, "}");
