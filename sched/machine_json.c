@@ -131,11 +131,12 @@ static zx_status read_whole(const char *key, const json_t *v, uint64_t most, uin
                             zx_err *err)
 {
     char needs[64];
-    const json_int_t x = json_integer_value(v);
     snprintf(needs, sizeof needs, "a whole number from 0 to %" PRIu64, most);
-    if (!json_is_integer(v) || x < 0 || (uint64_t)x > most) return refuse(key, needs, err);
-    *out = (uint64_t)x;
-    return ZX_OK;
+    const double real = json_number_value(v); // 24e9 is whole, too; most is a power of 2
+    if (!json_is_number(v) || !(real >= 0 && real <= (double)most) || real != floor(real))
+        return refuse(key, needs, err);
+    *out = json_is_integer(v) ? (uint64_t)json_integer_value(v) : (uint64_t)real;
+    return *out <= most ? ZX_OK : refuse(key, needs, err);
 }
 
 // Of any unit; beyond it times of steps would be no numbers.
