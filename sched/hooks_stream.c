@@ -507,13 +507,8 @@ zx_status zx_hooks_make(const zx_graph *g, const zx_hooks_options *o, zx_arena *
     put_forward(&s, 0, s.n_marks);
     out->n_forward = s.n_events;
     put_backward(&s, o);
-    zx_note(notes, mem, "%shands on a tensor unchanged%s%s",
-            o->n_calls > 0 ? "assumed, since no file can tell: no other module "
-                           : "assumed, since no file can tell: no module that left no node is "
-                             "called, and none ",
-            o->n_again > 0 ? " or takes tensors by keyword"
-                           : ", takes tensors by keyword, or is checkpointed",
-            o->n_calls > 0 ? "" : " (--modules FILE lists the calls)");
+    zx_note(notes, mem, "assumed of modules, since no file can tell: see docs/COMPARE.md%s",
+            o->n_calls > 0 ? "" : "; --modules FILE lists their calls");
 
     const char **names = ZX_NEW(mem, const char *, g->n_params + 1);
     int64_t *numel = ZX_NEW(mem, int64_t, g->n_params + 1);

@@ -282,12 +282,12 @@ static void put_number(zx_text *t, const char *name, int64_t x)
 
 static void put_knobs(const point *p, zx_policy_result *out)
 {
-    static const char *const names[AXES] = {"prefetch ", ", live ",    ", reuse ",
-                                            ", bucket ", ", persist ", "/"};
+    static const char *const names[AXES] = {"prefetch ",        ", live ",    ", reuse ",
+                                            ", reduce bucket ", ", persist ", "/"};
     zx_text t = {0};
     for (uint32_t a = 0; a < AXES; a++)
         if (a != PERSIST_ALL || p->x[a] < FAR) put_number(&t, names[a], p->x[a]);
-    snprintf(out->knobs, sizeof out->knobs, "%s", t.at);
+    snprintf(out->knobs, sizeof out->knobs, "%s (elements)", t.at);
     zx_text_free(&t);
 }
 

@@ -23,7 +23,7 @@ static const struct row {
      "   AG ['emb.weight'] numel=640\n"
      "RELEASE step=2 F emb\n"
      "   FREE emb.weight\n",
-     "note: assumed, since no file can tell: "},
+     "note: assumed of modules, since no file can tell: see docs/COMPARE.md; --modules FILE"},
     {"the second replays",
      {DECISIONS, "--micro-batches", "2"},
      0,
