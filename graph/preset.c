@@ -52,6 +52,12 @@ static zx_status find_preset(const char *name, const zx_preset **out, zx_err *er
     return ZX_FAIL(err, ZX_E_USAGE, "there is no preset '%.100s'", name);
 }
 
+zx_status zx_preset_known(const char *name, zx_err *err)
+{
+    const zx_preset *found;
+    return find_preset(name, &found, err);
+}
+
 // Llama: 2 C² + 2 C K (attention; K numbers of a key), 3 C F (each expert, with C of the router)
 // and 2 C (norms) a layer; GPT: 4 C² + 2 C F and their biases and norms 9 C + F.
 void zx_preset_count(const zx_preset *p, zx_preset_info *info)

@@ -26,6 +26,8 @@ typedef struct zx_preset_info {
 // near one), or sizes that it can't have.
 zx_status zx_preset_make(const char *name, const zx_preset_sizes *s, zx_text *onnx_bytes,
                          zx_preset_info *info, zx_err *err);
+// E_USAGE where there is no such preset.
+zx_status zx_preset_known(const char *name, zx_err *err);
 
 // Name, sizes and parameters, a line each.
 void zx_preset_list(zx_text *out);

@@ -23,9 +23,9 @@ int zx_cmd_new(const zx_options *o, zx_err *err);
 int zx_cmd_diff(const zx_options *o, zx_err *err);
 int zx_cmd_machine(const zx_options *o, zx_err *err);
 
-void zx_cmd_say(const char *fmt, ...) ZX_PRINTF(1, 2); // a line on stderr
-void zx_cmd_put(const zx_text *out);                   // text on stdout
-void zx_cmd_fail(const zx_err *err);                   // the causes and what to try, on stderr
+void zx_cmd_say(const char *fmt, ...) ZX_PRINTF(1, 2);   // a line on stderr
+void zx_cmd_put(const zx_text *out);                     // text on stdout
+void zx_cmd_fail(const zx_err *err, zx_command command); // the causes and what to try, on stderr
 
 // A command line on its way to a plan. Every rank has its own, all the same.
 typedef struct zx_job {
@@ -64,7 +64,7 @@ typedef struct zx_job {
 zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool optional, zx_err *err);
 // The same of a preset, which has no data; in bfloat16 unless the config says otherwise.
 zx_status zx_job_open_preset(zx_job *job, const zx_options *o, uint32_t ranks,
-                             const zx_preset_sizes *sizes, zx_preset_info *info, zx_err *err);
+                             zx_preset_sizes *sizes, zx_preset_info *info, zx_err *err);
 // Imports; forward_only stops there (check), else also data is bound and the train graph made.
 zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err);
 // job->train and ->computed of job->forward.
@@ -74,6 +74,8 @@ zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, 
 // After a plan couldn't be made: true where no budget was asked for, so that it may be made without
 // one: then po says so, `found` is no error any more, and a note tells. Else mends found's hint.
 bool zx_job_unlimited(zx_job *job, zx_plan_options *po, zx_err *found);
+// Says that the budget of a plan is the default; NULL: it was asked for.
+const char *zx_job_whose_budget(const zx_job *job, const zx_plan *plan);
 // Makes the plan (on rank 0 of a run). Prints nothing.
 zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err);
 // What in a config would give a model without a loss one, with its own names, as JSON.

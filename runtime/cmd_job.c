@@ -39,7 +39,7 @@ static const char *usual_hint(zx_status code)
 {
     static const char *const hints[ZX_STATUS_COUNT] = {
         [ZX_E_IO] = "look at the path, its permissions and the free space",
-        [ZX_E_USAGE] = "zerox COMMAND --help; docs/CONFIG.md has the keys of a config",
+        [ZX_E_USAGE] = "", // the command's --help
         [ZX_E_FORMAT] = "mend the file, or export or fetch it again",
         [ZX_E_UNSUPPORTED] =
             "zerox check MODEL says what can be trained; zerox ops has the operators",
@@ -53,7 +53,7 @@ static const char *usual_hint(zx_status code)
     return hints[code];
 }
 
-void zx_cmd_fail(const zx_err *err)
+void zx_cmd_fail(const zx_err *err, zx_command command)
 {
     const uint32_t kept = err->n_causes < ZX_ERR_KEPT ? err->n_causes : ZX_ERR_KEPT;
     zx_arena mem = {0};
@@ -61,6 +61,8 @@ void zx_cmd_fail(const zx_err *err)
     if (err->n_causes > kept) zx_cmd_say("zerox: and %u more", err->n_causes - kept);
     // A hint that is a command to read help with is put in the usual words.
     const char *hint = err->hint[0] != '\0' ? err->hint : usual_hint(err->code);
+    if (hint != NULL && hint[0] == '\0')
+        hint = zx_arena_printf(&mem, "zerox %s --help", zx_command_word(command));
     if (hint != NULL)
         zx_cmd_say("%s %s", hint[0] == '\'' ? "Try" : "try:", zx_text_safe(&mem, hint));
     zx_arena_free(&mem);
@@ -136,6 +138,8 @@ static zx_status resolve_config(zx_job *job, zx_err *err)
     const bool trains = c == ZX_CMD_TRAIN || c == ZX_CMD_CHECK || zx_given(job->o, ZX_OPT_EXECUTE);
     zx_config_precision(&job->config, trains, &job->precision, &job->accumulate_bytes, err);
     zx_config_optim(&job->config, &job->optim, &job->clip, err);
+    if (err->code == ZX_E_USAGE && err->hint[0] == '\0')
+        zx_err_hint(err, "docs/CONFIG.md has the keys of a config");
     return err->code;
 }
 
@@ -366,19 +370,28 @@ static zx_status spare_inputs(const zx_options *o, zx_arena *mem, zx_err *err)
 }
 
 zx_status zx_job_open_preset(zx_job *job, const zx_options *o, uint32_t ranks,
-                             const zx_preset_sizes *sizes, zx_preset_info *info, zx_err *err)
+                             zx_preset_sizes *sizes, zx_preset_info *info, zx_err *err)
 {
     *job = (zx_job){.o = o, .model = o->operand, .ranks = ranks, .preset = o->operand};
     ZX_TRY(spare_inputs(o, &job->mem, err));
     ZX_TRY(read_config(job, err));
     ZX_TRY(choose_threads(job, err));
+    // A preset has the batch that is asked for, and no other one.
+    const zx_config_value *micro = zx_config_get(&job->config, "train_micro_batch_size_per_gpu");
+    if (!zx_given(o, ZX_OPT_BATCH) && micro->has && micro->i > 0) sizes->batch = micro->i;
     ZX_TRY(zx_preset_make(job->preset, sizes, &job->preset_bytes, info, err));
     ZX_TRY(zx_onnx_open_bytes(&job->file, job->preset, job->preset_bytes.at, job->preset_bytes.n,
                               &job->mem, err));
     // As they are trained: in bfloat16, unless the config says something else.
     const zx_config_from from = zx_config_get(&job->config, "bf16.enabled")->from;
     if (job->precision == ZX_PREC_F32 && from != ZX_FROM_FILE) job->precision = ZX_PREC_BF16;
-    return open_inputs(job, err);
+    zx_err found = {0};
+    if (open_inputs(job, &found) == ZX_OK) return ZX_OK;
+    if (strstr(found.hint, "symbolic batch") != NULL) {
+        found.hint[0] = '\0'; // there is no file to export again
+        zx_err_hint(&found, "--batch %lld", (long long)job->batch.micro);
+    }
+    return zx_err_merge(err, &found);
 }
 
 zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool optional, zx_err *err)
@@ -413,9 +426,12 @@ zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool opt
 static void mend_hint(const zx_job *job, zx_err *err)
 {
     if (err->code == ZX_E_BUDGET && job->o->command == ZX_CMD_SIMULATE) {
+        const bool held = strstr(err->hint, "held alone") != NULL; // recomputing wouldn't help
         err->hint[0] = '\0';
         zx_err_hint(err, "more ranks%s, or a larger --budget",
-                    job->recompute == ZX_RECOMPUTE_NONE ? ", --recompute full" : "");
+                    held                                  ? " (a larger --machine)"
+                    : job->recompute == ZX_RECOMPUTE_NONE ? ", --recompute full"
+                                                          : "");
         return;
     }
     if (strstr(err->hint, "train_micro_batch_size_per_gpu") == NULL) return;
@@ -452,6 +468,14 @@ static zx_status machine_budget(zx_job *job, zx_err *err)
     zx_note(&job->notes, &job->mem, "the budget is 0.9 of the memory of %s: %s a rank",
             job->machine.name, zx_text_size(job->budget.bytes, size));
     return ZX_OK;
+}
+
+const char *zx_job_whose_budget(const zx_job *job, const zx_plan *plan)
+{
+    if (zx_config_get(&job->config, "zerox.budget")->has || zx_given(job->o, ZX_OPT_PLAN_FILE))
+        return NULL;
+    const bool roomy = job->budget.roomy && strcmp(plan->policy, "zerox") == 0;
+    return roomy ? "the default; no more of it is taken than pays" : "the default";
 }
 
 zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, zx_err *err)

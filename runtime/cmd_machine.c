@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "runtime/calibrate.h"
 #include "runtime/cmd.h"
@@ -11,6 +12,8 @@
 #include "runtime/progress.h"
 
 #define MOST_MACHINE_RANKS (1 << 20)
+#define HOUR 3600
+#define DAY (24 * HOUR)
 
 static bool is_file(const char *name)
 {
@@ -106,7 +109,30 @@ static void put_collectives(const zx_machine *m, zx_text *out)
     }
 }
 
-static void put_text(const zx_machine *m, zx_text *out)
+// When the figures were taken that are kept of this host.
+static void put_age(const zx_machine *m, zx_text *out)
+{
+    zx_arena mem = {0};
+    struct stat info;
+    const char *path = zx_calibrate_path(m->ranks, m->threads, &mem);
+    if (path != NULL && stat(path, &info) == 0) {
+        const long long age = (long long)(time(NULL) - info.st_mtime);
+        zx_text_put(out, "%-18s ", "measured");
+        if (age < 120)
+            zx_text_put(out, "just now");
+        else if (age < 2 * HOUR)
+            zx_text_put(out, "%lld minutes ago", age / 60);
+        else if (age < 2 * DAY)
+            zx_text_put(out, "%lld hours ago", age / HOUR);
+        else
+            zx_text_put(out, "%lld days ago", age / DAY);
+        zx_text_put(out, " for %u x %u thread%s, kept in %s\n", m->ranks, m->threads,
+                    m->ranks * m->threads == 1 ? "" : "s", zx_text_safe(&mem, path));
+    }
+    zx_arena_free(&mem);
+}
+
+static void put_text(const zx_machine *m, bool measured, zx_text *out)
 {
     char size[ZX_BYTES_TEXT];
     zx_arena mem = {0};
@@ -114,6 +140,7 @@ static void put_text(const zx_machine *m, zx_text *out)
                 m->host ? "this host, as each of its ranks finds it"
                         : "each of its ranks; nothing on it is measured here");
     zx_arena_free(&mem);
+    if (measured) put_age(m, out);
     if (m->ranks > 0) zx_text_put(out, "%-18s %u\n", "ranks", m->ranks);
     if (m->cores > 0) zx_text_put(out, "%-18s %u on %.3g cores\n", "threads", m->threads, m->cores);
     if (m->device_bytes > 0)
@@ -156,6 +183,15 @@ static zx_status choose(const zx_options *o, zx_arena *mem, zx_notes *notes, zx_
     return zx_cmd_machine_of(&as, (uint32_t)ranks, (uint32_t)threads, mem, notes, m, err);
 }
 
+// Neither another machine nor constants are shown.
+static bool is_measured(const zx_options *o)
+{
+    const char *given = zx_given_text(o, ZX_OPT_MACHINE);
+    const char *name = o->operand != NULL ? o->operand : given;
+    if (name != NULL && strcmp(name, "host") != 0) return false;
+    return getenv("ZX_NO_CALIBRATE") == NULL || zx_given(o, ZX_OPT_CALIBRATE);
+}
+
 int zx_cmd_machine(const zx_options *o, zx_err *err)
 {
     zx_arena mem = {0};
@@ -174,7 +210,8 @@ int zx_cmd_machine(const zx_options *o, zx_err *err)
         st = choose(o, &mem, &notes, &m, err);
     for (uint32_t i = 0; i < notes.n; i++)
         zx_cmd_say("note: %s", zx_text_safe(&mem, notes.text[i]));
-    if (st == ZX_OK && out.n == 0) (json ? zx_machine_put : put_text)(&m, &out);
+    if (st == ZX_OK && out.n == 0 && json) zx_machine_put(&m, &out);
+    if (st == ZX_OK && out.n == 0) put_text(&m, is_measured(o), &out);
     if (st == ZX_OK) zx_cmd_put(&out);
     zx_text_free(&out);
     zx_arena_free(&mem);

@@ -90,7 +90,7 @@ static void show(const zx_job *job, const planned *p, plan_format format, zx_tex
         zx_explain_gathers(&job->train, plan, unit, out);
     zx_plan shown = *plan;
     if (p->result.over) shown.budget = p->asked;
-    zx_explain_summary(&job->train, &shown, out);
+    zx_explain_summary(&shown, zx_job_whose_budget(job, plan), out);
     put_policy(job, p, out);
 }
 

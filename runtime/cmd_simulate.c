@@ -77,14 +77,15 @@ static zx_status open_job(zx_job *job, const zx_options *o, zx_simulated *s, zx_
     const bool preset = !is_file(o->operand);
     const uint64_t ranks = zx_cmd_ranks(o);
     zx_preset_info info;
+    if (preset) ZX_TRY(zx_preset_known(o->operand, err));
     ZX_TRY(check_machine(o, preset, ranks, err));
     if (!preset && zx_given(o, ZX_OPT_SEQ)) {
         zx_err_hint(err, "--dim NAME=N; zerox check %s shows the dimensions", o->operand);
         return ZX_FAIL(err, ZX_E_USAGE, "--seq is of a preset, and %s is a file", o->operand);
     }
     if (preset) {
-        const zx_preset_sizes sizes = {(int64_t)zx_given_number(o, ZX_OPT_SEQ, 1024),
-                                       (int64_t)zx_given_number(o, ZX_OPT_BATCH, 1)};
+        zx_preset_sizes sizes = {(int64_t)zx_given_number(o, ZX_OPT_SEQ, 1024),
+                                 (int64_t)zx_given_number(o, ZX_OPT_BATCH, 1)};
         ZX_TRY(zx_job_open_preset(job, o, (uint32_t)ranks, &sizes, &info, err));
         s->sequence = sizes.sequence;
     } else {

@@ -196,7 +196,7 @@ static zx_status write_files(zx_train *t, zx_err *err)
                 (unsigned long long)t->plan.budget, (unsigned long long)t->plan.arena_bytes,
                 (unsigned long long)t->plan.held_bytes);
     zx_explain_gathers(&t->job.train, &t->plan, NULL, &plan);
-    zx_explain_summary(&t->job.train, &t->plan, &plan);
+    zx_explain_summary(&t->plan, zx_job_whose_budget(&t->job, &t->plan), &plan);
     zx_status st = zx_outfile_put(t->files.command, command.at, command.n, mem, err);
     if (st == ZX_OK) st = zx_outfile_put(t->files.config, config.at, config.n, mem, err);
     if (st == ZX_OK) st = zx_outfile_put(t->files.plan, plan.at, plan.n, mem, err);

@@ -71,7 +71,7 @@ int main(int argc, char **argv)
     prctl(PR_SET_NAME, "zerox"); // not "exe", which it was started as
     int code = st == ZX_OK ? run(&o, &err) : zx_status_exit(st);
     if (code == 0) code = flush_output(&err);
-    if (err.n_causes > 0) zx_cmd_fail(&err);
+    if (err.n_causes > 0) zx_cmd_fail(&err, o.command);
     zx_arena_free(&mem);
     return code;
 }

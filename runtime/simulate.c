@@ -156,8 +156,8 @@ static void put_table(const zx_simulated *s, zx_text *out)
     const uint32_t fastest = zx_simulated_fastest(s);
     char a[ZX_BYTES_TEXT], b[ZX_BYTES_TEXT], c[ZX_BYTES_TEXT], d[ZX_BYTES_TEXT];
     put_head(s, out);
-    zx_text_put(out, "\n  %-12s %-14s %10s %8s %8s %10s %11s %10s\n", "policy", "form", "step",
-                "TFLOP/s", "exposed", "wire", "collectives", "peak");
+    zx_text_put(out, "\n  %-12s %-14s %10s %10s %8s %8s %10s %11s %10s\n", "policy", "form", "step",
+                "compute", "TFLOP/s", "exposed", "wire", "collectives", "peak");
     for (uint32_t i = 0; i < s->n_rows; i++) {
         const zx_simulated_row *x = &s->rows[i];
         const zx_policy_row *row = &zx_policies[x->id];
@@ -166,9 +166,10 @@ static void put_table(const zx_simulated *s, zx_text *out)
             zx_text_put(out, "%10s\n", "-");
             continue;
         }
-        zx_text_put(out, "%10s %8.1f %6.1f %% %10s %11u %10s", zx_progress_time(x->step, a),
-                    x->tflops, x->step > 0 ? 100 * x->exposed / x->step : 0,
-                    zx_text_size(x->wire_bytes, b), x->collectives, zx_text_size(x->peak_bytes, c));
+        zx_text_put(out, "%10s %10s %8.1f %6.1f %% %10s %11u %10s", zx_progress_time(x->step, a),
+                    zx_progress_time(x->compute, d), x->tflops,
+                    x->step > 0 ? 100 * x->exposed / x->step : 0, zx_text_size(x->wire_bytes, b),
+                    x->collectives, zx_text_size(x->peak_bytes, c));
         if (x->over_bytes > 0) zx_text_put(out, "  OVER by %s", zx_text_size(x->over_bytes, d));
         zx_text_put(out, "\n");
     }

@@ -441,7 +441,7 @@ static uint64_t most_whole(const zx_plan *p)
     return most;
 }
 
-void zx_explain_summary(const zx_graph *g ZX_UNUSED, const zx_plan *p, zx_text *out)
+void zx_explain_summary(const zx_plan *p, const char *whose, zx_text *out)
 {
     static const struct {
         const char *word;
@@ -458,7 +458,10 @@ void zx_explain_summary(const zx_graph *g ZX_UNUSED, const zx_plan *p, zx_text *
         zx_text_put(out, "policy: %s\n", zx_text_safe(&mem, p->policy));
     zx_text_put(out, "peak %s a rank (%" PRIu64 " bytes)", zx_text_size(p->arena_bytes, a),
                 p->arena_bytes);
-    if (p->budget != UINT64_MAX) zx_text_put(out, ", budget %s", zx_text_size(p->budget, a));
+    if (p->budget != UINT64_MAX) {
+        zx_text_put(out, ", budget %s", zx_text_size(p->budget, a));
+        if (whose != NULL) zx_text_put(out, " (%s)", whose);
+    }
     zx_text_put(out, "\nheld %s", zx_text_size(p->held_bytes, a));
     const char *comma = " (";
     for (uint32_t k = 0; k < ZX_COUNT(parts); k++) {

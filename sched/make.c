@@ -283,7 +283,9 @@ static zx_status refuse(search *s, uint64_t least, zx_err *err)
                 zx_text_size(top->bytes, c), top->what, top == &shares[0] ? "" : " at node '",
                 top == &shares[0] ? "" : node, top == &shares[0] ? "" : "'");
     zx_arena_free(&names);
-    zx_err_hint(err, "--budget min, or %s", top->hint);
+    zx_err_hint(err, "--budget min, or %s%s", top->hint,
+                top == &shares[0] && s->held > s->o->budget ? "; what is held alone is too much"
+                                                            : "");
     return st;
 }
 

@@ -52,6 +52,7 @@ void zx_explain_instructions(const zx_graph *train, const zx_plan *p, zx_text *o
 void zx_explain_states(const zx_graph *train, const zx_plan *p, const char *unit_glob,
                        zx_text *out);
 void zx_explain_json(const zx_graph *train, const zx_plan *p, zx_text *out);
-void zx_explain_summary(const zx_graph *train, const zx_plan *p, zx_text *out);
+// `whose`: what is said of the budget in brackets; NULL: nothing.
+void zx_explain_summary(const zx_plan *p, const char *whose, zx_text *out);
 
 #endif

@@ -60,10 +60,36 @@ static const struct row {
      NULL,
      "needs the modules that the hooks sit on"},
     {"too little memory",
-     {LLAMA, "--budget", "8GB", "--policy", "zerox"},
+     {LLAMA, "--budget", "20GB", "--policy", "zerox"},
      4,
      NULL,
      "try: more ranks, --recompute full, or a larger --budget"},
+    {"the config's micro-batch is a preset's batch",
+     {LLAMA, "--config", "two.json", "--policy", "fsdp"},
+     0,
+     "1 micro-batch of 2 x 1024 tokens",
+     NULL},
+    {"a batch that follows from the config's",
+     {LLAMA, "--config", "four.json", "--policy", "fsdp"},
+     2,
+     NULL,
+     "try: --batch 2\n"},
+    {"a column for compute",
+     {LLAMA, "--policy", "fsdp,hooks"},
+     0,
+     "      step    compute  TFLOP/s  exposed ",
+     NULL},
+    {"what is held alone is too much",
+     {"simulate", "llama3-70b", "--machine", "h100"},
+     4,
+     NULL,
+     "try: more ranks (a larger --machine), or a larger --budget"},
+    {"no such model on no machine", {"simulate", "llama3-7b"}, 2, NULL, "did you mean llama3-8b?"},
+    {"a usage error names its command",
+     {LLAMA, "--format", "states"},
+     2,
+     NULL,
+     "try: zerox simulate --help\n"},
     {"no such model",
      {"simulate", "llama3-7b", "--machine", "h100x8"},
      2,
@@ -201,6 +227,8 @@ static void budgets_are_the_machines(void **state)
 static int make_files(void **state)
 {
     if (cli_setup(state) != 0) return 1;
+    cli_write("two.json", "{\"train_micro_batch_size_per_gpu\": 2}");
+    cli_write("four.json", "{\"train_batch_size\": 32, \"gradient_accumulation_steps\": 2}");
     return system("sed s/pkg.torch/pkg.other/g " MLP " >bare.onnx") == 0 ? 0 : 1;
 }
 

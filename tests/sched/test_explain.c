@@ -57,7 +57,7 @@ static void test_folded(void **state ZX_UNUSED)
     fixture f;
     start(&f, 3, 4);
     zx_explain_gathers(&f.g, &f.p, NULL, &f.out);
-    zx_explain_summary(&f.g, &f.p, &f.out);
+    zx_explain_summary(&f.p, NULL, &f.out);
     assert_true(lines(f.out.at) <= 40);
     has(&f, "h.{0..11}.mlp.c_fc.weight");
     has(&f, "- until the next use -");
@@ -86,7 +86,7 @@ static void test_summary(void **state ZX_UNUSED)
     for (size_t i = 0; i < ZX_COUNT(rows); i++) {
         f.out.n = 0;
         f.p.step_seconds = rows[i].seconds;
-        zx_explain_summary(&f.g, &f.p, &f.out);
+        zx_explain_summary(&f.p, NULL, &f.out);
         has(&f, rows[i].want);
     }
     has(&f, " (parameters ");
@@ -215,7 +215,7 @@ static void test_flat(void **state ZX_UNUSED)
         assert_true(x->first == y->first && x->freed == y->freed && x->next == y->next);
         assert_int_equal(e.insns[x->insn].id, ZX_I_GATHER);
     }
-    zx_explain_summary(&f.g, &e.p, &f.out);
+    zx_explain_summary(&e.p, NULL, &f.out);
     assert_memory_equal(f.out.at, "policy: flat\npeak ", 18);
     has(&f, " copies into and out of flat buffers and the bucket\n");
     f.out.n = 0;
