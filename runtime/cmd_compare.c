@@ -121,7 +121,13 @@ zx_status zx_compare_open(zx_comparing *k, const zx_options *o, const zx_compare
                           uint32_t ranks, zx_err *err)
 {
     k->ask = *ask;
-    ZX_TRY(zx_job_open(&k->job, o, ranks, !ask->execute, err));
+    const zx_status st = zx_job_open(&k->job, o, ranks, !ask->execute, err);
+    if (st == ZX_E_DATA) {
+        const char *model = zx_text_safe(&k->job.mem, k->job.model);
+        zx_data_suggest(k->job.data,
+                        zx_arena_printf(&k->job.mem, "zerox compare %s --execute", model), err);
+    }
+    if (st != ZX_OK) return st;
     ZX_TRY(zx_job_recompute(&k->job, err));
     return zx_job_import(&k->job, false, err);
 }

@@ -48,8 +48,10 @@ typedef struct running {
     uint32_t n_lanes, n_losses, timed; // steps whose losses were compared; rounds that are whole
     lane *lanes;
     zx_progress_style style;
-    bool open;   // a line stands unfinished on the terminal
-    double said; // when a round was told of
+    bool open;     // a line stands unfinished on the terminal
+    double said;   // when a round was told of
+    double began;  // the first round
+    uint64_t each; // bytes a rank takes where all policies are open; on rank 0
 } running;
 
 // ---- said ---------------------------------------------------------------------------------------
@@ -74,15 +76,37 @@ static void end_line(running *v)
 // Where lines stay, one a second is enough.
 static void say_round(running *v, uint32_t round)
 {
-    char text[96];
+    char text[160], left[ZX_BYTES_TEXT] = "", each[ZX_BYTES_TEXT];
     const uint32_t all = v->one_by_one ? v->k.ask.steps : ZX_COMPARE_WARM + v->k.ask.steps;
     const bool warm = !v->one_by_one && round < ZX_COMPARE_WARM;
     const double now = zx_seconds();
     if (!v->style.in_place && round > 0 && round + 1 < all && now < v->said + 1) return;
     v->said = now;
-    snprintf(text, sizeof text, "round %u of %u: a step of each of %u policies%s", round + 1, all,
-             v->n_lanes, warm ? " (warming up)" : "");
+    size_t n =
+        (size_t)snprintf(text, sizeof text, "round %u of %u: a step of each of %u policies%s",
+                         round + 1, all, v->n_lanes, warm ? " (warming up)" : "");
+    if (v->one_by_one && round > 0) {
+        const double took = (now - v->began) / round;
+        snprintf(text + n, sizeof text - n, "; a round takes %s, about %s left",
+                 zx_progress_time(took, each), zx_progress_time(took * (all - round), left));
+    }
     say(v, text, round + 1 == all);
+}
+
+// Opening every policy anew takes long: better known before.
+static void say_one_by_one(running *v)
+{
+    char need[ZX_BYTES_TEXT], have[ZX_BYTES_TEXT], text[300];
+    if (!v->first || !v->one_by_one) return;
+    snprintf(
+        text, sizeof text,
+        "all %u policies at once take %s a rank, 0.8 of what is left is %s: each is opened and "
+        "warmed up anew in every round, %u rounds; fewer --policies or a smaller --budget are "
+        "faster",
+        v->n_lanes, zx_text_size(v->each, need), zx_text_size(zx_compare_room(&v->k), have),
+        v->k.ask.steps);
+    end_line(v);
+    zx_cmd_say("%s", text);
 }
 
 static void say_header(running *v)
@@ -274,6 +298,7 @@ static zx_status plan_on_rank0(running *v, uint32_t numbers[2], zx_err *err)
         bytes += r->result.plan.arena_bytes;
     }
     numbers[1] = bytes > zx_compare_room(k);
+    v->each = bytes;
     if (numbers[0] > 0) return ZX_OK;
     zx_err_hint(err, "a smaller --budget, fewer ranks, or without --execute");
     return ZX_FAIL(err, ZX_E_BUDGET, "none of the plans fits into the memory that is left");
@@ -426,6 +451,7 @@ static zx_status run_rounds(running *v, zx_err *err)
     const uint32_t rounds = v->k.ask.steps + (v->one_by_one ? 0 : ZX_COMPARE_WARM);
     for (uint32_t i = 0; i < v->n_lanes && !v->one_by_one; i++)
         ZX_TRY(open_lane(v, &v->lanes[i], err));
+    v->began = zx_seconds();
     for (uint32_t round = 0; round < rounds && !v->stopped; round++) {
         say_round(v, round);
         ZX_TRY(v->one_by_one ? run_one_by_one(v, round, err) : run_round(v, round, err));
@@ -464,8 +490,11 @@ static zx_status prepare(running *v, const run_call *call, zx_err *err)
     say(v, "measuring operators, copies and additions with communication off", false);
     ZX_TRY(share_measured(v, err));
     ZX_TRY(measure(v, err));
+    ZX_TRY(zx_world_agree(w, ZX_OK, err)); // all have given back what measuring took
     say(v, "planning", false);
-    return share_lanes(v, err);
+    ZX_TRY(share_lanes(v, err));
+    say_one_by_one(v);
+    return ZX_OK;
 }
 
 // Back to the comparison, on rank 0.

@@ -223,7 +223,7 @@ static bool needs_a_file_of_tokens(const zx_data *d)
     return true;
 }
 
-static zx_status missing(const zx_data *d, zx_err *err)
+static zx_status missing(zx_data *d, zx_err *err)
 {
     zx_text names = {0}, example = {0};
     for (uint32_t i = 0; i < d->n; i++) {
@@ -232,7 +232,7 @@ static zx_status missing(const zx_data *d, zx_err *err)
         zx_text_put(&example, " --data %s=%s.npy", name, name);
         zx_text_put(&names, "%s'%s'", names.n > 0 ? ", " : "", name);
     }
-    const bool any = names.n > 0;
+    const bool any = d->lacking = names.n > 0;
     const char *model = zx_text_safe(d->mem, d->model);
     if (any) ZX_FAIL(err, ZX_E_DATA, "no data for %s; the inputs are %s", names.at, all_inputs(d));
     if (any && needs_a_file_of_tokens(d))
@@ -245,6 +245,18 @@ static zx_status missing(const zx_data *d, zx_err *err)
     zx_text_free(&names);
     zx_text_free(&example);
     return any ? ZX_E_DATA : ZX_OK;
+}
+
+void zx_data_suggest(const zx_data *d, const char *command, zx_err *err)
+{
+    if (d == NULL || !d->lacking) return;
+    zx_text data = {0};
+    for (uint32_t i = 0; i < d->n; i++)
+        if (d->inputs[i].source.kind == ZX_SOURCE_NONE)
+            zx_text_put(&data, " --data %s=synthetic", zx_text_safe(d->mem, d->inputs[i].name));
+    err->hint[0] = '\0'; // it said how to train
+    zx_err_hint(err, "%s%s", command, data.at != NULL ? data.at : "");
+    zx_text_free(&data);
 }
 
 // ---- opening ------------------------------------------------------------------------------------

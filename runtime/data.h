@@ -56,6 +56,8 @@ int64_t zx_data_tokens(const zx_data *d);
 // Where a step met a label or an index that the model doesn't know: which file it came from, as the
 // hint.
 void zx_data_explain(const zx_data *d, zx_err *err);
+// Where inputs had no source: a hint that has them generated, for `command`.
+void zx_data_suggest(const zx_data *d, const char *command, zx_err *err);
 // "x: x.npy, labels: copy:input_ids" and how samples make steps; without newline at the end.
 void zx_data_describe(const zx_data *d, zx_text *out);
 // {"x": "/data/x.npy", ...}: the sources as zerox.data takes them, files by their full paths, so

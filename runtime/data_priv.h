@@ -26,6 +26,7 @@ struct zx_data {
     zx_arena *mem;
     const char *model; // its path
     bool shuffle, optional;
+    bool lacking; // inputs have no source, and that is an error
     uint64_t seed;
     uint32_t n;
     zx_data_input *inputs;
