@@ -1,5 +1,8 @@
 // test_calibrate.c - this host is measured once, the figures are kept, and nothing depends on that.
 // SPDX-License-Identifier: Apache-2.0
+#include <time.h>
+#include <utime.h>
+
 #include "runtime/calibrate.h"
 #include "runtime/stream.h"
 #include "tests/runtime/cli.h"
@@ -57,7 +60,15 @@ static void measured_once(void **state ZX_UNUSED)
     cli_run(args, &again);
     assert_null(strstr(again.err, "measured"));
     assert_string_equal(first.out, again.out);
+    static const char *const text[CLI_ARGS] = {"machine", "--ranks", "2"};
+    const time_t old = time(NULL) - 3 * 86400 - 60;
+    assert_int_equal(utime(path, &(struct utimbuf){old, old}), 0);
+    cli_run(text, &again);
+    assert_non_null(
+        strstr(again.out, "\nmeasured           3 days ago for 2 x 1 threads, kept in /"));
     setenv("ZX_NO_CALIBRATE", "1", 1);
+    cli_run(text, &again);
+    assert_null(strstr(again.out, "\nmeasured"));
     cli_run(args, &again);
     assert_non_null(strstr(again.out, "\"name\": \"host\""));
     unsetenv("ZX_NO_CALIBRATE");
