@@ -227,6 +227,7 @@ static zx_status write_report(const zx_comparing *k, const zx_sweep *curve, zx_e
         .measured_start = k->measured_start != NULL ? k->measured_start[here] : NULL,
         .measured_seconds = k->measured_seconds != NULL ? k->measured_seconds[here] : NULL,
         .measured_step_seconds = k->measured_step != NULL ? k->measured_step[here] : 0,
+        .measured_median_seconds = c->rows[here].median,
     };
     zx_report_html(&report, &page);
     const zx_status st = zx_outfile_put(k->ask.report, page.at, page.n, &mem, err);

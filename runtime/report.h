@@ -33,6 +33,7 @@ typedef struct zx_report {
     // As rank 0 measured the plan's instructions; NULL: it wasn't run.
     const double *measured_start, *measured_seconds;
     double measured_step_seconds;
+    double measured_median_seconds; // of all steps that were timed; 0: there is only that one
 } zx_report;
 
 void zx_report_html(const zx_report *r, zx_text *out);

@@ -388,8 +388,13 @@ static void put_head(maker *m)
         zx_text_put(m->out, ",\"budget\":null");
     else
         zx_text_put(m->out, ",\"budget\":%" PRIu64, m->p->budget);
-    zx_text_put(m->out, ",\"seconds\":%.9g,\"policy\":",
-                m->r->measured_seconds ? m->r->measured_step_seconds : m->p->step_seconds);
+    // The curve's points are all of one kind, this plan's too. Budgets are only ever simulated.
+    const bool measured = m->r->n_points == 0 && zx_report_by_measured(m->r);
+    double seconds = m->p->step_seconds;
+    for (uint32_t i = 0; i < m->r->n_policies && measured; i++)
+        if (m->r->policies[i].here) seconds = m->r->policies[i].measured_seconds;
+    zx_text_put(m->out, ",\"seconds\":%.9g,\"kind\":\"%s\",\"policy\":", seconds,
+                measured ? "measured, the median" : "predicted");
     zx_text_json(m->out, m->p->policy[0] ? m->p->policy : "zerox");
     zx_text_put(m->out, ",\"bound\":%.9g,\"points\":[", m->r->bound ? m->r->bound->seconds : 0.0);
     for (uint32_t i = 0; i < m->r->n_points; i++) {
@@ -403,7 +408,9 @@ static void put_head(maker *m)
     for (uint32_t i = 0; i < m->r->n_policies; i++) {
         const zx_report_policy *x = &m->r->policies[i];
         zx_text_put(m->out, "%s{\"bytes\":%" PRIu64 ",\"seconds\":%.9g,\"here\":%s,\"policy\":",
-                    i ? "," : "", x->peak_bytes, x->predicted_seconds, x->here ? "true" : "false");
+                    i ? "," : "", x->peak_bytes,
+                    measured ? x->measured_seconds : x->predicted_seconds,
+                    x->here ? "true" : "false");
         zx_text_json(m->out, x->form != NULL && x->form[0] != '\0'
                                  ? zx_arena_printf(m->mem, "%s, %s", x->policy, x->form)
                                  : x->policy);

@@ -44,6 +44,8 @@ void zx_report_bytes(zx_text *out, uint64_t bytes);       // "1.98 GiB"
 void zx_report_json_safe(zx_text *out, const char *json); // JSON that may stand in a script
 // The plan with what was measured in place of what was predicted.
 zx_plan zx_report_measured(const zx_report *r);
+// Whether policies are compared by what was measured: where the one that is shown was run.
+bool zx_report_by_measured(const zx_report *r);
 
 // The sections that are words and tables.
 void zx_report_verdict(const zx_report *r, zx_arena *mem, zx_text *out);

@@ -15,6 +15,7 @@ typedef struct verdict {
     double step;
     zx_bound bound;
     bool own_bound; // made here, of the plan's own predictions
+    bool measured;
     zx_parts parts;
 } verdict;
 
@@ -24,6 +25,9 @@ static verdict judge(const zx_report *r, zx_arena *mem)
     const zx_plan p = zx_report_measured(r);
     zx_parts_make(&p, mem, &v.parts);
     v.step = p.step_seconds;
+    v.measured = r->measured_seconds != NULL;
+    if (r->measured_seconds != NULL && r->measured_median_seconds > 0)
+        v.step = r->measured_median_seconds;
     if (r->bound != NULL) {
         v.bound = *r->bound;
         return v;
@@ -33,13 +37,20 @@ static verdict judge(const zx_report *r, zx_arena *mem)
     v.own_bound = true;
     v.bound.compute = predicted.seconds[ZX_PART_COMPUTE] + predicted.seconds[ZX_PART_UPDATE];
     v.bound.wire = predicted.wire;
-    v.bound.seconds = fmax(v.bound.compute, v.bound.wire);
+    // The wire of a step may overlap the next one's: no longer than what is predicted.
+    v.bound.seconds = fmin(fmax(v.bound.compute, v.bound.wire), r->plan->step_seconds);
     return v;
 }
 
 static double gap_of(const verdict *v)
 {
     return v->bound.seconds > 0 ? v->step / v->bound.seconds - 1 : 0;
+}
+
+// Shorter than it can be: op times, which the bound is made of, were measured on a busy machine.
+static bool is_below(const verdict *v)
+{
+    return v->measured && gap_of(v) < -5e-4;
 }
 
 static void put_percent(zx_text *out, double x)
@@ -62,10 +73,14 @@ static zx_part largest_wait(const zx_parts *p)
 // What binds, as a word for the tile and as a sentence.
 static const char *put_binding(const verdict *v, zx_text *out)
 {
-    const double lost =
-        v->step - v->parts.seconds[ZX_PART_COMPUTE] - v->parts.seconds[ZX_PART_UPDATE];
+    const double kernels = v->parts.seconds[ZX_PART_COMPUTE] + v->parts.seconds[ZX_PART_UPDATE];
+    const double lost = v->parts.step - kernels;
     const zx_part most = largest_wait(&v->parts);
-    const double kernels = v->step - lost;
+    if (is_below(v)) {
+        zx_text_put(out, "The machine was busier while operators were timed, so what binds can't "
+                         "be told: measure again on a quiet one.");
+        return "&ndash;";
+    }
     if (v->bound.compute > 0 && kernels - v->bound.compute > lost) {
         zx_text_put(out, "<b>Kernels are slower than predicted:</b> they and the optimizer take ");
         zx_report_seconds(out, kernels);
@@ -76,7 +91,7 @@ static const char *put_binding(const verdict *v, zx_text *out)
     }
     if (v->bound.compute >= v->bound.wire && gap_of(v) < 0.01) {
         zx_text_put(out, "<b>Compute binds.</b> Kernels and the optimizer fill ");
-        put_percent(out, kernels / v->step);
+        put_percent(out, kernels / v->parts.step);
         zx_text_put(out, " of the step: no schedule has more than that gap to win.");
         return "compute";
     }
@@ -104,39 +119,58 @@ static void put_policy_name(zx_text *out, const zx_report_policy *x)
     zx_report_escape(out, x->form);
 }
 
-// What ranks: measured where everything was.
-static bool all_measured(const zx_report *r)
+bool zx_report_by_measured(const zx_report *r)
 {
     for (uint32_t i = 0; i < r->n_policies; i++)
-        if (!(r->policies[i].measured_seconds > 0)) return false;
-    return true;
+        if (r->policies[i].here) return r->policies[i].measured_seconds > 0;
+    return false;
 }
 static double time_of(const zx_report_policy *x, bool measured)
 {
     return measured ? x->measured_seconds : x->predicted_seconds;
 }
 
+#define MOST_NAMED 3
+
+// The fastest of the others within the budget, and how many those are.
+static uint32_t nearest(const zx_report *r, bool measured, const zx_report_policy **named,
+                        uint32_t *others)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->n_policies; i++) {
+        const zx_report_policy *x = &r->policies[i];
+        if (x->here || x->over_bytes > 0 || !(time_of(x, measured) > 0)) continue;
+        ++*others;
+        uint32_t at = n < MOST_NAMED ? n++ : MOST_NAMED;
+        for (; at > 0 && time_of(x, measured) < time_of(named[at - 1], measured); at--)
+            if (at < MOST_NAMED) named[at] = named[at - 1];
+        if (at < MOST_NAMED) named[at] = x;
+    }
+    return n;
+}
+
 static void put_ratios(const zx_report *r, zx_text *out)
 {
-    const bool measured = all_measured(r);
+    const bool measured = zx_report_by_measured(r);
     const zx_report_policy *here = NULL;
     for (uint32_t i = 0; i < r->n_policies; i++)
         if (r->policies[i].here) here = &r->policies[i];
     if (here == NULL || r->n_policies < 2 || here->over_bytes > 0) return;
     const double mine = time_of(here, measured);
-    const char *comma = "";
+    const zx_report_policy *named[MOST_NAMED];
+    uint32_t others = 0;
+    const uint32_t n = nearest(r, measured, named, &others);
     zx_text_put(out, "<p>Within the same budget ");
     put_policy_name(out, here);
     zx_text_put(out, " is ");
-    for (uint32_t i = 0; i < r->n_policies; i++) {
-        const zx_report_policy *x = &r->policies[i];
-        const double its = time_of(x, measured);
-        if (x->here || x->over_bytes > 0 || !(its > 0) || !(mine > 0)) continue;
-        zx_text_put(out, "%s<b>%.2f&times;</b> as fast as ", comma, its / mine);
-        put_policy_name(out, x);
-        comma = "; ";
+    if (n == 0 || !(mine > 0)) zx_text_put(out, "the only one that fits");
+    for (uint32_t i = 0; i < n && mine > 0; i++) {
+        zx_text_put(out, "%s<b>%.2f&times;</b> as fast as ", i > 0 ? "; " : "",
+                    time_of(named[i], measured) / mine);
+        put_policy_name(out, named[i]);
     }
-    zx_text_put(out, "%s.</p>\n", comma[0] == '\0' ? "the only one that fits" : "");
+    if (others > n) zx_text_put(out, "; the table below has all %u", r->n_policies);
+    zx_text_put(out, ".</p>\n");
 }
 
 static void put_tile(zx_text *out, const char *what, const zx_text *value, const char *more)
@@ -151,7 +185,10 @@ static void put_tiles(const zx_report *r, const verdict *v, const char *binds, z
     const zx_plan *p = r->plan;
     zx_report_seconds(&t[0], v->step);
     zx_report_seconds(&t[1], v->bound.seconds);
-    put_percent(&t[2], gap_of(v));
+    if (is_below(v))
+        zx_text_put(&t[2], "&ndash;");
+    else
+        put_percent(&t[2], gap_of(v));
     zx_text_put(&t[3], "%s", binds);
     zx_report_bytes(&t[4], p->arena_bytes);
     zx_report_bytes(&t[5], p->wire_bytes);
@@ -168,10 +205,15 @@ static void put_tiles(const zx_report *r, const verdict *v, const char *binds, z
         zx_report_bytes(&budget, p->budget);
     }
     zx_text_put(out, "<dl class=\"tiles\">\n");
-    put_tile(out, "Step", &t[0], r->measured_seconds ? "measured" : "simulated");
+    put_tile(out, "Step", &t[0],
+             r->measured_seconds == NULL      ? "simulated"
+             : r->measured_median_seconds > 0 ? "measured, the median"
+                                              : "measured");
     put_tile(out, "Bound", &t[1],
-             v->own_bound ? "the larger of compute and wire" : "no schedule takes less");
-    put_tile(out, "Gap", &t[2], "above the bound");
+             v->own_bound  ? "the larger of compute and wire"
+             : is_below(v) ? "of op times on a busy machine"
+                           : "no schedule takes less");
+    put_tile(out, "Gap", &t[2], is_below(v) ? "none: below the bound" : "above the bound");
     put_tile(out, "Binds", &t[3], sides.at ? sides.at : "");
     put_tile(out, "Peak memory", &t[4], budget.at);
     put_tile(out, "On the wire", &t[5], "each way, a rank and step");
@@ -189,11 +231,11 @@ void zx_report_verdict(const zx_report *r, zx_arena *mem, zx_text *out)
     zx_text_put(out, "<p class=\"lead\">One optimizer step takes <b>");
     zx_report_seconds(out, v.step);
     zx_text_put(out, "</b>, ");
-    if (gap_of(&v) < -5e-5) {
-        zx_text_put(out, "below the bound that was predicted: ");
+    if (is_below(&v)) {
+        zx_text_put(out, "less than its bound, which was made of longer op times: ");
         zx_report_seconds(out, v.bound.seconds);
     } else {
-        put_percent(out, gap_of(&v));
+        put_percent(out, fmax(0, gap_of(&v)));
         zx_text_put(out, " above the bound of ");
         zx_report_seconds(out, v.bound.seconds);
     }
@@ -208,10 +250,10 @@ void zx_report_verdict(const zx_report *r, zx_arena *mem, zx_text *out)
 void zx_report_policies(const zx_report *r, zx_arena *mem ZX_UNUSED, zx_text *out)
 {
     if (r->n_policies == 0) return;
-    const bool measured = all_measured(r);
+    const bool measured = zx_report_by_measured(r);
     double fastest = INFINITY;
     for (uint32_t i = 0; i < r->n_policies; i++)
-        if (r->policies[i].over_bytes == 0)
+        if (r->policies[i].over_bytes == 0 && time_of(&r->policies[i], measured) > 0)
             fastest = fmin(fastest, time_of(&r->policies[i], measured));
     zx_text_put(out,
                 "<div class=\"scroll\"><table><thead><tr><th>policy</th><th>simulated</th><th>"
@@ -228,7 +270,7 @@ void zx_report_policies(const zx_report *r, zx_arena *mem ZX_UNUSED, zx_text *ou
         else
             zx_text_put(out, "&ndash;");
         zx_text_put(out, "</td><td>");
-        if (x->over_bytes > 0)
+        if (x->over_bytes > 0 || !(time_of(x, measured) > 0))
             zx_text_put(out, "not ranked");
         else
             zx_text_put(out, "%.2f&times;", time_of(x, measured) / fastest);
@@ -309,15 +351,19 @@ void zx_report_waterfall(const zx_report *r, zx_arena *mem, zx_text *out)
     for (size_t i = 0; i < ZX_COUNT(order); i++) {
         const zx_part k = order[i].part;
         const double x = v.parts.seconds[k];
-        if (!order[i].always && x <= 1e-9 * v.step) continue;
+        if (!order[i].always && x <= 1e-9 * v.parts.step) continue;
         put_fall_row(out, axis, zx_part_words[k], zx_part_what[k], at, x,
                      k == ZX_PART_COMPUTE  ? "compute"
                      : k == ZX_PART_UPDATE ? "update"
                                            : "wait");
         at += x;
     }
-    put_fall_row(out, axis, "step", r->measured_seconds ? "as measured" : "as simulated", 0, v.step,
-                 "whole");
+    put_fall_row(out, axis, "step",
+                 r->measured_seconds == NULL ? "as simulated"
+                 : r->measured_median_seconds > 0
+                     ? "the measured step that is nearest to the median"
+                     : "as measured",
+                 0, v.parts.step, "whole");
     zx_text_put(out, "</tbody></table></div>\n");
 }
 

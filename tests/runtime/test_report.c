@@ -234,6 +234,67 @@ static void test_page(void **state)
     zx_arena_free(&m.mem);
 }
 
+// ---- what is said of what was measured ----------------------------------------------------------
+
+typedef struct words_row {
+    const char *name;
+    double median, bound, mine; // mine: measured, of the policy that is shown; 0: it wasn't run
+    const char *has, *hasnt;
+} words_row;
+
+// Policies p0 to p5 are predicted at 4 s to 9 s, and measured at as many tenths.
+static const words_row words[] = {
+    {"the median, not a step", 0.5, 0.4, 0.5, "<b>500&nbsp;ms</b>, 25&nbsp;% above the bound",
+     "9 s"},
+    {"and in its tile", 0.5, 0.4, 0.5, "measured, the median", "busier"},
+    {"below the bound", 0.5, 0.6, 0.5, "<b>500&nbsp;ms</b>, less than its bound",
+     "above the bound"},
+    {"why", 0.5, 0.6, 0.5, "measure again on a quiet one", "no schedule takes less"},
+    {"one step alone", 0, 0.4, 0.5, "<b>90.0&nbsp;s</b>", "the median"},
+    {"three policies at most", 0.5, 0.4, 0.5,
+     "is <b>0.80&times;</b> as fast as p0; <b>1.20&times;</b> as fast as p2; <b>1.40&times;</b> as "
+     "fast as p3; "
+     "the table below has all 6.",
+     "as fast as p4"},
+    {"not run: predictions", 0.5, 0.4, 0, "<b>1.20&times;</b> as fast as p2", "as fast as p4"},
+};
+
+static void test_words(void **state)
+{
+    static const char *const names[] = {"p0", "p1", "p2", "p3", "p4", "p5"};
+    const words_row *row = *state;
+    const report_case c = {"chain", 2, 1, 2, true, false, true};
+    const zx_bound bound = {.seconds = row->bound, .compute = row->bound, .wire = 0.1};
+    zx_report_policy policies[6];
+    report_made m;
+    zx_text out = {0};
+    report_make(&c, &m);
+    for (uint32_t i = 0; i < 6; i++)
+        policies[5 - i] = (zx_report_policy){
+            names[i], "", 4 + i, i == 1 ? row->mine : 0.4 + 0.1 * i, 1, 0, i == 1};
+    zx_report r = report_of(&c, &m);
+    r.bound = &bound;
+    r.n_policies = 6;
+    r.policies = policies;
+    r.measured_step_seconds = 90;
+    r.measured_median_seconds = row->median;
+    zx_report_verdict(&r, &m.mem, &out);
+    if (strstr(out.at, row->has) == NULL) fail_msg("no '%s' in\n%s", row->has, out.at);
+    if (strstr(out.at, row->hasnt) != NULL) fail_msg("'%s' in\n%s", row->hasnt, out.at);
+    // The curve's points are of one kind.
+    zx_text_free(&out);
+    r.n_points = 0;
+    zx_report_data(&r, &m.mem, &out);
+    const char *want = row->mine > 0 ? "\"seconds\":0.5,\"kind\":\"measured, the median\""
+                                     : "\"kind\":\"predicted\"";
+    if (strstr(out.at, want) == NULL) fail_msg("no %s in %.300s", want, out.at);
+    const char *peak = row->mine > 0 ? "\"seconds\":0.9,\"here\":false,\"policy\":\"p5\""
+                                     : "\"seconds\":9,\"here\":false,\"policy\":\"p5\"";
+    if (strstr(out.at, peak) == NULL) fail_msg("no %s in %.900s", peak, out.at);
+    zx_text_free(&out);
+    zx_arena_free(&m.mem);
+}
+
 static void test_json_safe(void **state ZX_UNUSED)
 {
     zx_text t = {0};
@@ -247,7 +308,7 @@ static void test_json_safe(void **state ZX_UNUSED)
 
 int main(void)
 {
-    struct CMUnitTest tests[4 * ZX_COUNT(cases) + 2];
+    struct CMUnitTest tests[4 * ZX_COUNT(cases) + ZX_COUNT(words) + 2];
     char names[4][ZX_COUNT(cases)][64];
     static const struct {
         const char *name;
@@ -260,6 +321,8 @@ int main(void)
             snprintf(names[k][i], sizeof names[k][i], "%s: %s", kinds[k].name, cases[i].name);
             tests[n++] = zx_case(names[k][i], kinds[k].run, &cases[i]);
         }
+    for (size_t i = 0; i < ZX_COUNT(words); i++)
+        tests[n++] = zx_case(words[i].name, test_words, &words[i]);
     tests[n++] = zx_case("parts of waits", test_parts_of_waits, NULL);
     tests[n++] = zx_case("text in scripts", test_json_safe, NULL);
     return _cmocka_run_group_tests("report", tests, n, NULL, NULL);
