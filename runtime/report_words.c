@@ -163,7 +163,8 @@ static void put_ratios(const zx_report *r, zx_text *out)
     zx_text_put(out, "<p>Within the same budget ");
     put_policy_name(out, here);
     zx_text_put(out, " is ");
-    if (n == 0 || !(mine > 0)) zx_text_put(out, "the only one that fits");
+    if (n == 0 || !(mine > 0))
+        zx_text_put(out, "the only one that %s", measured ? "was run" : "fits");
     for (uint32_t i = 0; i < n && mine > 0; i++) {
         zx_text_put(out, "%s<b>%.2f&times;</b> as fast as ", i > 0 ? "; " : "",
                     time_of(named[i], measured) / mine);

@@ -74,7 +74,7 @@ static const struct row {
      {TWO, EXECUTE, "--policies", "ddp,zerox", "--memory-left", "300KiB"},
      0,
      "losses identical: yes (3 steps of 2 policies)",
-     NULL},
+     "round 9 of 9: a step of each of 2 policies; a round takes "},
     {"what doesn't fit into memory isn't executed",
      {TWO, EXECUTE, "--policies", "ddp,zerox", "--memory-left", "212KiB"},
      0,
