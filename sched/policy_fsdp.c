@@ -22,7 +22,7 @@
 
 typedef struct group { // parameters that are gathered together
     uint32_t n;
-    const uint32_t *units;
+    uint32_t *units;
     int64_t begin[2], end[2]; // by phase: its first step and its last; -1: it has none
 } group;
 
@@ -120,15 +120,21 @@ static void make_groups(const zx_trace *t, uint32_t blocks, zx_arena *mem, group
     *out = (groups){.n = (p.n + blocks - 1) / blocks, .kind = b.n > 0 ? "block" : "module"};
     if (p.n == 0) out->kind = "model";
     out->at = ZX_NEW(mem, group, out->n + 1);
-    for (uint32_t i = 0; i <= out->n; i++) { // the root is the last while they are filled
-        group *x = &out->at[i];
-        *x = (group){.begin = {-1, -1}, .end = {-1, -1}};
-        uint32_t *units = ZX_NEW(mem, uint32_t, g->n_params + 1);
-        for (uint32_t u = 0; u < g->n_params; u++) {
-            const uint32_t at = group_of(&p, p.of_param[u], blocks);
-            if ((at == ZX_NONE ? out->n : at) == i && has_elements(g, u)) units[x->n++] = u;
-        }
-        x->units = zx_arena_copy(mem, units, x->n * sizeof *units);
+    // The root is the last while they are filled: counted first, then written.
+    for (uint32_t i = 0; i <= out->n; i++) out->at[i] = (group){.begin = {-1, -1}, .end = {-1, -1}};
+    uint32_t *of = ZX_NEW(mem, uint32_t, g->n_params + 1);
+    for (uint32_t u = 0; u < g->n_params; u++) {
+        of[u] = group_of(&p, p.of_param[u], blocks);
+        if (of[u] == ZX_NONE) of[u] = out->n;
+        if (has_elements(g, u)) out->at[of[u]].n++;
+    }
+    for (uint32_t i = 0; i <= out->n; i++) {
+        out->at[i].units = ZX_NEW(mem, uint32_t, out->at[i].n + 1);
+        out->at[i].n = 0;
+    }
+    for (uint32_t u = 0; u < g->n_params; u++) {
+        group *x = &out->at[of[u]];
+        if (has_elements(g, u)) x->units[x->n++] = u;
     }
     const uint32_t turn = zx_policy_turn(t);
     for (uint32_t s = 0; s < t->n_steps; s++) {
