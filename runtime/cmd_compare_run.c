@@ -228,7 +228,8 @@ static void combine(running *v)
                                       .norm = middle(v, offsetof(zx_times, norm), true, kind),
                                       .feed = middle(v, offsetof(zx_times, feed), false, 0),
                                       .copy = middle(v, offsetof(zx_times, copy), false, 0),
-                                      .sum = middle(v, offsetof(zx_times, sum), false, 0)};
+                                      .sum = middle(v, offsetof(zx_times, sum), false, 0),
+                                      .handoff = middle(v, offsetof(zx_times, handoff), false, 0)};
     }
 }
 

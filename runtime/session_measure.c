@@ -11,6 +11,7 @@
 #define BLOCK_BYTES ((uint64_t)64 << 20) // that a copy or a sum moves at once, where there is room
 #define MOST_BYTES (4 * BLOCK_BYTES)     // of each reservation that is used for it
 #define LOOP_SECONDS 0.05
+#define HANDOFFS 1000 // there and back
 
 typedef struct measuring {
     zx_session *s;
@@ -25,18 +26,19 @@ typedef struct measuring {
 
 // A rank's figures as one block of doubles, which the ranks exchange.
 typedef struct figures {
-    double *all, *node, *update, *norm, *feed, *copy, *sum;
+    double *all, *node, *update, *norm, *feed, *copy, *sum, *handoff;
     size_t n;
 } figures;
 
 static figures figures_in(double *at, uint32_t n_nodes, uint32_t n_units)
 {
-    figures f = {.all = at, .node = at, .n = (size_t)n_nodes + n_units + 4};
+    figures f = {.all = at, .node = at, .n = (size_t)n_nodes + n_units + 5};
     f.update = at + n_nodes;
     f.norm = f.update + n_units;
     f.feed = f.norm + 1;
     f.copy = f.norm + 2;
     f.sum = f.norm + 3;
+    f.handoff = f.norm + 4;
     return f;
 }
 
@@ -175,6 +177,40 @@ static zx_status measure_rates(measuring *m, figures *f, zx_err *err)
     return ZX_OK;
 }
 
+// ---- waking -------------------------------------------------------------------------------------
+
+typedef struct ping { // two threads that wake each other in turn
+    zx_word there, back;
+    const zx_patience *own;
+} ping;
+
+static void *answer(void *arg)
+{
+    ping *p = arg;
+    for (uint32_t i = 1; i <= HANDOFFS; i++) {
+        zx_word_wait(&p->there, i, p->own, ZX_NO_PEER);
+        zx_word_set(&p->back, i);
+    }
+    return NULL;
+}
+
+static zx_status measure_handoff(measuring *m, figures *f, zx_err *err)
+{
+    zx_session *s = m->s;
+    ping p = {.own = &s->own};
+    pthread_t thread;
+    if (!s->transport->barrier(s->comm)) return zx_world_why(s->o.world, err);
+    if (pthread_create(&thread, NULL, answer, &p) != 0) return ZX_OK; // not known: counts as none
+    const double from = zx_seconds();
+    for (uint32_t i = 1; i <= HANDOFFS; i++) {
+        zx_word_set(&p.there, i);
+        zx_word_wait(&p.back, i, p.own, ZX_NO_PEER);
+    }
+    *f->handoff = (zx_seconds() - from) / (2.0 * HANDOFFS);
+    pthread_join(thread, NULL);
+    return ZX_OK;
+}
+
 // ---- all ranks ----------------------------------------------------------------------------------
 
 static double total_of(const figures *f, const zx_plan *p, const zx_graph *g)
@@ -195,11 +231,13 @@ static zx_status choose(measuring *m, const figures *mine, zx_arena *mem, zx_tim
     ZX_TRY(zx_world_exchange(s->o.world, mine->all, mine->n * sizeof *all, all, err));
     figures slowest = figures_in(all, n_nodes, n_units);
     double copy = *slowest.copy, sum = *slowest.sum, most = total_of(&slowest, s->plan, s->graph);
+    double handoff = *slowest.handoff / s->ranks;
     for (uint32_t r = 1; r < s->ranks; r++) {
         const figures f = figures_in(all + r * mine->n, n_nodes, n_units);
         const double total = total_of(&f, s->plan, s->graph);
         if (*f.copy < copy) copy = *f.copy;
         if (*f.sum < sum) sum = *f.sum;
+        handoff += *f.handoff / s->ranks;
         if (total <= most) continue;
         most = total;
         slowest = f;
@@ -209,7 +247,8 @@ static zx_status choose(measuring *m, const figures *mine, zx_arena *mem, zx_tim
                       .norm = *slowest.norm,
                       .feed = *slowest.feed,
                       .copy = copy,
-                      .sum = sum};
+                      .sum = sum,
+                      .handoff = handoff};
     return ZX_OK;
 }
 
@@ -220,10 +259,11 @@ static zx_status measure(measuring *m, zx_arena *mem, zx_times *out, zx_err *err
     m->took = ZX_NEW(&m->mem, double, (size_t)m->steps *(s->plan->n_insns + 1));
     m->norm = ZX_NEW(&m->mem, double, m->steps);
     figures f =
-        figures_in(ZX_NEW(&m->mem, double, (size_t)n_nodes + n_units + 4), n_nodes, n_units);
+        figures_in(ZX_NEW(&m->mem, double, (size_t)n_nodes + n_units + 5), n_nodes, n_units);
     ZX_TRY(run_steps(m, err));
     sum_up(m, &f);
     ZX_TRY(measure_rates(m, &f, err));
+    ZX_TRY(measure_handoff(m, &f, err));
     return choose(m, &f, mem, out, err);
 }
 

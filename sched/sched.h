@@ -13,6 +13,7 @@ typedef struct zx_times {
     const double *update; // by unit
     double norm, feed;    // seconds: of NORM's own work, of one FEED
     double copy, sum;     // bytes a second of one thread, as in zx_machine
+    double handoff;       // seconds until a thread that sleeps for an event goes on
 } zx_times;
 
 typedef struct zx_plan_options {

@@ -30,6 +30,7 @@ typedef struct sim {
     uint32_t first[ZX_STREAM_COUNT], end[ZX_STREAM_COUNT]; // in `order`
     double *start, *seconds, *event;                       // by instruction, by event; < 0: not yet
     double crowd;     // threads of compute for each core, at least 1
+    double handoff;   // seconds until a stream that waited goes on
     bool hosted;      // the host takes time, or waits
     double *enqueued; // by instruction, where hosted
     // One step:
@@ -96,6 +97,7 @@ static void finish(sim *s, uint32_t stream, uint32_t i)
     s->free[stream] = s->now;
     s->next[stream]++;
     s->at[stream].insn = ZX_NONE;
+    if (in->id == ZX_I_WAIT && stream == ZX_S_COMPUTE) s->exposed += s->seconds[i];
     if (in->c == ZX_NONE) return;
     s->event[in->c] = s->now;
     if (s->hosted) walk_host(s);
@@ -126,8 +128,10 @@ static bool advance(sim *s, uint32_t stream)
         case ZX_SIM_WAIT:
             if (s->event[s->p->insns[i].a] < 0) return moved;
             s->start[i] = came(s, stream, i);
-            finish(s, stream, i);
-            if (stream == ZX_S_COMPUTE) s->exposed += s->seconds[i];
+            if (s->handoff > 0 && s->start[i] < s->event[s->p->insns[i].a]) // it slept
+                s->at[stream] = (running){.insn = i, .rate = 1, .end = s->now + s->handoff};
+            else
+                finish(s, stream, i);
             break;
         case ZX_SIM_NOTHING:
             s->start[i] = s->now;
@@ -169,7 +173,7 @@ static void serve_wire(sim *s)
 static bool works(const sim *s, uint32_t stream)
 {
     const running *r = &s->at[stream];
-    return r->insn != ZX_NONE && r->end > s->now;
+    return r->insn != ZX_NONE && r->end > s->now && s->cost[r->insn].kind != ZX_SIM_WAIT;
 }
 
 static void set_rates(sim *s)
@@ -280,7 +284,7 @@ static bool has_host(const sim *s)
 void zx_plan_simulate(const zx_graph *train, const zx_machine *m, const zx_times *times, zx_plan *p,
                       zx_arena *mem)
 {
-    sim s = {.m = m, .p = p, .crowd = 1};
+    sim s = {.m = m, .p = p, .crowd = 1, .handoff = times != NULL ? times->handoff : 0};
     if (m->cores > 0 && m->threads > m->cores) s.crowd = m->threads / m->cores;
     s.start = ZX_NEW(mem, double, p->n_insns);
     s.seconds = ZX_NEW(mem, double, p->n_insns);

@@ -343,6 +343,16 @@ static void measured_copies(bench *b)
     wait(b, ZX_S_REDUCE, 0);
     reduce(b, 1);
 }
+static void who_slept(bench *b)
+{
+    b->times.handoff = 0.5;
+    waited_for_at_once(b);
+}
+static void nobody_slept(bench *b)
+{
+    b->times.handoff = 0.5;
+    behind_compute(b);
+}
 static void updates_of_16_bits(bench *b)
 {
     // Gradient 4; master and two states read and written: 24; the parameter written: 2.
@@ -393,6 +403,8 @@ static const struct sim_case {
     {"measured: updates", measured_updates, 7, 7, 0, 0},
     {"measured: the norm's own work", measured_norm, 2.5, 2.5, 0, 0},
     {"measured: copies and sums", measured_copies, 8, 0, 0, 64},
+    {"measured: who slept goes on later", who_slept, 4.5, 3, 1.5, 32},
+    {"measured: who didn't sleep goes on", nobody_slept, 6, 6, 0, 32},
     {"updates of 16-bit parameters", updates_of_16_bits, 1, 1, 0, 0},
 };
 
