@@ -1,8 +1,10 @@
 // cmd_compare_run.c - zerox compare --execute: the ranks are started once and run every policy's
 // plan, a step of each in turn, on the same data from the same first weights.
 //
-// Rank 0 makes all plans and sends them. What the predictions are made from is measured before the
-// rounds and after them, with communication off.
+// Rank 0 makes all plans and sends them. What they are made from is measured before the rounds,
+// with communication off; what the predictions are made from, in the rounds: where others have had
+// the caches in between and the machine is as busy as it then is. Where policies are opened one by
+// one, before the rounds and after them.
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cmd_compare.h"
 
@@ -20,7 +22,7 @@
 
 #define MEASURED_STEPS 3 // with communication off, each time
 #define MOST_PROFILES 1000
-#define MOST_PASSES (2 * ZX_COMPARE_KINDS)
+#define MOST_PASSES (2 * ZX_COMPARE_KINDS) // before the rounds, and in or after them
 
 typedef struct run_call { // what every rank is handed
     const zx_options *o;
@@ -40,7 +42,10 @@ typedef struct running {
     bool first, one_by_one, stopped;
     zx_plan measured[ZX_COMPARE_KINDS];
     bool measures[ZX_COMPARE_KINDS];
-    uint32_t n_passes;
+    uint32_t n_measuring;
+    zx_measuring *measuring[ZX_COMPARE_KINDS]; // those that take turns in the rounds
+    uint32_t measuring_kind[ZX_COMPARE_KINDS];
+    uint32_t n_passes, first_pass; // the first that predictions are made from
     struct pass {
         uint32_t kind;
         zx_times times;
@@ -197,13 +202,13 @@ static double middle(const running *v, size_t member, bool of_kind, uint32_t kin
 {
     double x[MOST_PASSES];
     uint32_t n = 0;
-    for (uint32_t i = 0; i < v->n_passes; i++)
+    for (uint32_t i = v->first_pass; i < v->n_passes; i++)
         if (!of_kind || v->passes[i].kind == kind)
             memcpy(&x[n++], (const char *)&v->passes[i].times + member, sizeof *x);
     return zx_compare_median(x, n);
 }
 
-// Medians, by element, over all passes: a machine that others use drifts. What is updated differs
+// Medians, by element, over passes: a machine that others use drifts. What is updated differs
 // from kind to kind, an execution doesn't.
 static void combine(running *v)
 {
@@ -211,14 +216,15 @@ static void combine(running *v)
     zx_arena *mem = &v->k.job.mem;
     double x[MOST_PASSES], *node = ZX_NEW(mem, double, g->n_nodes + 1);
     for (uint32_t i = 0; i < g->n_nodes; i++) {
-        for (uint32_t k = 0; k < v->n_passes; k++) x[k] = v->passes[k].times.node[i];
-        node[i] = zx_compare_median(x, v->n_passes);
+        uint32_t n = 0;
+        for (uint32_t k = v->first_pass; k < v->n_passes; k++) x[n++] = v->passes[k].times.node[i];
+        node[i] = zx_compare_median(x, n);
     }
     for (uint32_t kind = 0; kind < ZX_COMPARE_KINDS; kind++) {
         double *update = ZX_NEW(mem, double, g->n_params + 1);
         for (uint32_t i = 0; i < g->n_params && v->measures[kind]; i++) {
             uint32_t n = 0;
-            for (uint32_t k = 0; k < v->n_passes; k++)
+            for (uint32_t k = v->first_pass; k < v->n_passes; k++)
                 if (v->passes[k].kind == kind) x[n++] = v->passes[k].times.update[i];
             update[i] = zx_compare_median(x, n);
         }
@@ -243,7 +249,7 @@ static double sum_of(const running *v, const zx_times *t)
     return sum;
 }
 
-// The most that a kind's passes before and after the rounds differ by.
+// The most that a kind's passes differ by: before the rounds, and in or after them.
 static double drift_of(const running *v)
 {
     double drift = 0;
@@ -269,6 +275,39 @@ static zx_status measure(running *v, zx_err *err)
     }
     combine(v);
     return ZX_OK;
+}
+
+// Those that take turns in the rounds. Where a round ended before the first turn that counts, what
+// was measured before it has to do.
+static zx_status open_measuring(running *v, zx_err *err)
+{
+    const zx_session_options so = session_options(v);
+    for (uint32_t i = 0; i < ZX_COMPARE_KINDS; i++) {
+        if (!v->measures[i]) continue;
+        v->measuring_kind[v->n_measuring] = i;
+        zx_measuring **m = &v->measuring[v->n_measuring++];
+        ZX_TRY(zx_measuring_open(&v->k.job.train, &v->measured[i], &so, v->k.ask.steps, m, err));
+    }
+    return ZX_OK;
+}
+
+static zx_status read_measuring(running *v, zx_err *err)
+{
+    if (v->timed == 0) return ZX_OK;
+    v->first_pass = v->n_passes;
+    for (uint32_t i = 0; i < v->n_measuring; i++) {
+        struct pass *pass = &v->passes[v->n_passes++];
+        pass->kind = v->measuring_kind[i];
+        ZX_TRY(zx_measuring_times(v->measuring[i], &v->k.job.mem, &pass->times, err));
+    }
+    combine(v);
+    return ZX_OK;
+}
+
+static void close_measuring(running *v)
+{
+    for (uint32_t i = 0; i < v->n_measuring; i++) zx_measuring_close(v->measuring[i]);
+    v->n_measuring = 0;
 }
 
 // ---- lanes --------------------------------------------------------------------------------------
@@ -298,6 +337,8 @@ static zx_status plan_on_rank0(running *v, uint32_t numbers[2], zx_err *err)
         v->lanes[numbers[0]++] = (lane){.row = i, .plan = r->result.plan};
         bytes += r->result.plan.arena_bytes;
     }
+    for (uint32_t i = 0; i < ZX_COMPARE_KINDS; i++)
+        if (v->measures[i]) bytes += zx_measuring_bytes(&v->measured[i]);
     numbers[1] = bytes > zx_compare_room(k);
     v->each = bytes;
     if (numbers[0] > 0) return ZX_OK;
@@ -409,14 +450,22 @@ static void compare_losses(running *v, uint32_t step)
     }
 }
 
-// All are open: a step of each.
+// All are open: a step of each, and a turn of what is measured.
 static zx_status run_round(running *v, uint32_t round, zx_err *err)
 {
-    for (uint32_t i = 0; i < v->n_lanes; i++) {
-        lane *l = &v->lanes[turn(round, i, v->n_lanes)];
+    const uint32_t n = v->n_lanes + v->n_measuring;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t who = turn(round, i, n);
         zx_step_report r;
+        if (who >= v->n_lanes) {
+            zx_launch_watch(NULL);
+            ZX_TRY(
+                zx_measuring_turn(v->measuring[who - v->n_lanes], round >= ZX_COMPARE_WARM, err));
+            continue;
+        }
+        lane *l = &v->lanes[who];
         ZX_TRY(step_lane(v, l, round, &r, err));
-        if (v->stopped && i + 1 < v->n_lanes) return ZX_OK; // the round isn't whole
+        if (v->stopped && i + 1 < n) return ZX_OK; // the round isn't whole
         l->losses[round] = r.loss;
         if (round >= ZX_COMPARE_WARM) note_step(v, l, round - ZX_COMPARE_WARM, &r);
     }
@@ -452,6 +501,7 @@ static zx_status run_rounds(running *v, zx_err *err)
     const uint32_t rounds = v->k.ask.steps + (v->one_by_one ? 0 : ZX_COMPARE_WARM);
     for (uint32_t i = 0; i < v->n_lanes && !v->one_by_one; i++)
         ZX_TRY(open_lane(v, &v->lanes[i], err));
+    if (!v->one_by_one) ZX_TRY(open_measuring(v, err));
     v->began = zx_seconds();
     for (uint32_t round = 0; round < rounds && !v->stopped; round++) {
         say_round(v, round);
@@ -522,9 +572,11 @@ static zx_status run(running *v, const run_call *call, zx_err *err)
 {
     ZX_TRY(prepare(v, call, err));
     zx_status st = run_rounds(v, err);
+    if (st == ZX_OK && !v->one_by_one) st = read_measuring(v, err);
     close_lanes(v);
+    close_measuring(v);
     if (v->first) end_line(v);
-    if (st == ZX_OK && !v->stopped) {
+    if (st == ZX_OK && v->one_by_one && !v->stopped) {
         say(v, "measuring again", true);
         st = measure(v, err);
     }

@@ -88,9 +88,26 @@ void zx_session_ask_stop(zx_session *s); // async-signal-safe
 bool zx_session_profile(const zx_session *s, const double **start, const double **seconds);
 
 // What the simulator wants to know of this machine: how long things take with all ranks at work
-// and nobody communicating meanwhile. Runs `steps` steps of the plan, after one that warms up, in
-// a serial session of its own. The slowest rank's medians, the same on every rank; out's arrays
-// are in mem. o's link doesn't matter.
+// and nobody communicating meanwhile. A turn is a step of the plan in a serial session of its own,
+// and copies and additions out of the ranks' reservations; of the first `turns` that are to be kept
+// the times are made: the slowest rank's medians, the same on every rank; out's arrays are in mem.
+// o's link doesn't matter. Takes zx_measuring_bytes of a rank's memory.
+typedef struct zx_measuring zx_measuring;
+zx_status zx_measuring_open(const zx_graph *train, const zx_plan *plan, const zx_session_options *o,
+                            uint32_t turns, zx_measuring **out, zx_err *err);
+zx_status zx_measuring_turn(zx_measuring *m, bool kept, zx_err *err);
+zx_status zx_measuring_times(zx_measuring *m, zx_arena *mem, zx_times *out, zx_err *err);
+// For a run that goes on (o->from): its own steps are made in this session, each with a note of it
+// in place of a turn. Medians: of each time and rate, over the ranks.
+zx_session *zx_measuring_session(zx_measuring *m);
+zx_status zx_measuring_note(zx_measuring *m, bool kept, zx_err *err);
+zx_status zx_measuring_medians(zx_measuring *m, zx_arena *mem, zx_times *out, zx_err *err);
+void zx_measuring_close(zx_measuring *m); // NULL: nothing
+static inline uint64_t zx_measuring_bytes(const zx_plan *plan)
+{
+    return plan->arena_bytes + plan->arena_bytes / 2;
+}
+// All of it at once: a turn that warms up, and `steps` that are kept.
 zx_status zx_session_measure(const zx_graph *train, const zx_plan *plan,
                              const zx_session_options *o, uint32_t steps, zx_arena *mem,
                              zx_times *out, zx_err *err);

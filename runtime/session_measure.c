@@ -1,5 +1,5 @@
 // session_measure.c - how long things take on this machine with all ranks at work, for the
-// simulator: steps of a serial session, and copies and sums between the ranks' reservations.
+// simulator: steps of a serial session, and copies and sums out of the ranks' reservations.
 // Nothing is left out of the steps: without what it gathers a rank would compute with whatever lies
 // there, and products of numbers near 0 take many times as long.
 // SPDX-License-Identifier: Apache-2.0
@@ -8,21 +8,30 @@
 
 #include "runtime/exec.h"
 
-#define BLOCK_BYTES ((uint64_t)64 << 20) // that a copy or a sum moves at once, where there is room
-#define MOST_BYTES (4 * BLOCK_BYTES)     // of each reservation that is used for it
-#define LOOP_SECONDS 0.05
-#define HANDOFFS 1000 // there and back
+#define LEAST_BLOCK ((uint64_t)4 << 10) // bytes that a copy or a sum moves at once
+#define MOST_BLOCK ((uint64_t)64 << 20)
+#define HANDOFFS 1000   // there and back
+#define MOST_TURNS 1000 // that are kept
 
-typedef struct measuring {
+struct zx_measuring {
     zx_session *s;
     zx_arena mem;
-    uint32_t steps;
-    double *took;    // [step][instruction]
-    double *norm;    // [step]
+    uint64_t step;        // counts
+    uint32_t steps;       // turns that are kept
+    uint32_t most;        // of them
+    double *took;         // [step][instruction]
+    double *norm;         // [step]
+    double *copy;         // [step] bytes a second
+    double *sum;          // [step]
+    double *handoff;      // [step] seconds
+    uint64_t half, block; // bytes that are moved a turn, and at once; half: 0 where nothing ever is
+    unsigned char *to;    // `half` bytes
+    const float **operand;
     double *scratch; // room for as many samples as there may be of one thing
     uint32_t *first; // by node: its executions are [first[n], first[n + 1]) of `insn`
     uint32_t *insn;
-} measuring;
+};
+typedef zx_measuring measuring;
 
 // A rank's figures as one block of doubles, which the ranks exchange.
 typedef struct figures {
@@ -57,18 +66,17 @@ static double median(double *x, size_t n)
 
 // ---- steps --------------------------------------------------------------------------------------
 
-static zx_status run_steps(measuring *m, zx_err *err)
+static zx_status run_step(measuring *m, bool kept, zx_err *err)
 {
     zx_session *s = m->s;
     const uint32_t n = s->plan->n_insns;
     const uint64_t each = (uint64_t)s->plan->micro_batches * s->ranks;
     zx_step_report r;
-    ZX_TRY(zx_session_step(s, 0, 0, 0, &r, err)); // pages are touched
-    for (uint32_t k = 0; k < m->steps; k++) {
-        ZX_TRY(zx_session_step(s, k + 1, (k + 1) * each, 0, &r, err));
-        memcpy(m->took + (size_t)k * n, s->seconds, n * sizeof *m->took);
-        m->norm[k] = s->sum_seconds;
-    }
+    ZX_TRY(zx_session_step(s, m->step, m->step * each, 0, &r, err));
+    m->step++;
+    if (!kept) return ZX_OK;
+    memcpy(m->took + (size_t)m->steps * n, s->seconds, n * sizeof *m->took);
+    m->norm[m->steps] = s->sum_seconds;
     return ZX_OK;
 }
 
@@ -94,11 +102,40 @@ static size_t add_samples(const measuring *m, uint32_t insn, size_t n)
     return n;
 }
 
-static void sum_up(measuring *m, figures *f)
+// A step is as long as the sum of its parts, but the median of sums is more than the sum of
+// medians: what delays an instruction now and then counts in every step. And it is over when the
+// slowest rank is done, which isn't always the same one. So the medians say how instructions
+// compare, and the steps of the slowest ranks how long they are.
+static zx_status scale_to_steps(measuring *m, figures *f, zx_err *err)
 {
     const zx_plan *p = m->s->plan;
-    m->scratch = ZX_NEW(&m->mem, double, (size_t)m->steps *(p->n_insns + 1));
-    sort_by_node(m);
+    const uint32_t ranks = m->s->ranks;
+    double sum = 0, *all = ZX_NEW(&m->mem, double, (size_t)m->steps *ranks + 1);
+    for (uint32_t k = 0; k < m->steps; k++) {
+        m->scratch[k] = 0;
+        for (uint32_t i = 0; i < p->n_insns; i++)
+            if (p->insns[i].id == ZX_I_EXEC || p->insns[i].id == ZX_I_UPDATE)
+                m->scratch[k] += m->took[(size_t)k * p->n_insns + i];
+    }
+    ZX_TRY(zx_world_exchange(m->s->o.world, m->scratch, m->steps * sizeof *all, all, err));
+    for (uint32_t k = 0; k < m->steps; k++)
+        for (uint32_t r = 0; r < ranks; r++)
+            if (all[(size_t)r * m->steps + k] > m->scratch[k])
+                m->scratch[k] = all[(size_t)r * m->steps + k];
+    for (uint32_t i = 0; i < p->n_insns; i++)
+        if (p->insns[i].id == ZX_I_EXEC)
+            sum += f->node[p->steps[p->insns[i].a].node];
+        else if (p->insns[i].id == ZX_I_UPDATE)
+            sum += f->update[p->insns[i].a];
+    const double scale = sum > 0 ? median(m->scratch, m->steps) / sum : 1;
+    for (uint32_t k = 0; k < m->s->graph->n_nodes; k++) f->node[k] *= scale;
+    for (uint32_t u = 0; u < p->n_units; u++) f->update[u] *= scale;
+    return ZX_OK;
+}
+
+static zx_status sum_up(measuring *m, figures *f, zx_err *err)
+{
+    const zx_plan *p = m->s->plan;
     for (uint32_t k = 0; k < m->s->graph->n_nodes; k++) {
         size_t n = 0;
         for (uint32_t i = m->first[k]; i < m->first[k + 1]; i++) n = add_samples(m, m->insn[i], n);
@@ -108,72 +145,77 @@ static void sum_up(measuring *m, figures *f)
         if (p->insns[i].id == ZX_I_UPDATE)
             f->update[p->insns[i].a] = median(m->scratch, add_samples(m, i, 0));
     *f->norm = median(m->norm, m->steps);
+    *f->copy = median(m->copy, m->steps);
+    *f->sum = median(m->sum, m->steps);
+    *f->handoff = median(m->handoff, m->steps);
     size_t n = 0;
     for (uint32_t i = 0; i < p->n_insns; i++)
         if (p->insns[i].id == ZX_I_FEED) n = add_samples(m, i, n);
     *f->feed = median(m->scratch, n);
+    return scale_to_steps(m, f, err);
 }
 
 // ---- moving bytes -------------------------------------------------------------------------------
 
-// Where bytes are moved: reads begin at 0 of any rank's reservation, writes at `half` of one's own,
-// a block at a time, as gathers and reduces do. What a session held there is gone.
-typedef struct place {
-    uint64_t half, room, block; // bytes; room: of each side that is used
-} place;
+// Half of what a rank has reserved, once a turn: out of all ranks' reservations in turn, as gathers
+// and reduces read, into memory of its own, so that the next step finds what the last one left. A
+// block is as large as a shard, so that a copy is the same code (large ones pass the cache by) and
+// nothing lies in a cache that wouldn't in a step.
+
+// The size of shard that most bytes lie in.
+static uint64_t shard_bytes(const zx_plan *p)
+{
+    double bytes = 0, squares = 0;
+    for (uint32_t u = 0; u < p->n_units; u++) {
+        const double x = (double)p->units[u].shard * p->units[u].param_bytes;
+        bytes += x;
+        squares += x * x;
+    }
+    return bytes > 0 ? (uint64_t)(squares / bytes) : 0;
+}
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-static uint64_t next_block(const place *p, uint64_t at)
+static double copy_rate(const measuring *m)
 {
-    return at + 2 * p->block > p->room ? 0 : at + p->block;
-}
-
-static double copy_rate(const zx_session *s, const place *p)
-{
+    const zx_session *s = m->s;
     const double from = zx_seconds();
-    double took = 0, bytes = 0;
     uint64_t at = 0;
-    for (uint32_t k = 1; took < LOOP_SECONDS; k++, at = next_block(p, at)) {
-        const uint32_t r = (s->rank + k) % s->ranks;
-        memcpy(s->mine + p->half + at, s->base[r] + at, (size_t)p->block);
-        bytes += (double)p->block;
-        took = zx_seconds() - from;
-    }
-    return bytes / took;
+    for (uint32_t k = 1; at + m->block <= m->half; k++, at += m->block)
+        memcpy(m->to + at, s->base[(s->rank + k) % s->ranks] + at, (size_t)m->block);
+    const double took = zx_seconds() - from;
+    return took > 0 ? (double)at / took : 0;
 }
 
-static double sum_rate(const zx_session *s, const place *p, zx_arena *mem)
+static double sum_rate(const measuring *m)
 {
-    const float **operand = ZX_NEW(mem, const float *, s->ranks);
+    const zx_session *s = m->s;
     const double from = zx_seconds();
-    double took = 0, bytes = 0;
-    for (uint64_t at = 0; took < LOOP_SECONDS; at = next_block(p, at)) {
+    uint64_t at = 0;
+    for (; at + m->block <= m->half; at += m->block) {
         for (uint32_t r = 0; r < s->ranks; r++)
-            operand[r] = (const float *)(const void *)(s->base[r] + at);
-        zx_cpu_sum_ranks((float *)(void *)(s->mine + p->half + at), operand, s->ranks,
-                         (int64_t)(p->block / sizeof(float)), false, 1);
-        bytes += (double)p->block * s->ranks;
-        took = zx_seconds() - from;
+            m->operand[r] = (const float *)(const void *)(s->base[r] + at);
+        zx_cpu_sum_ranks((float *)(void *)(m->to + at), m->operand, s->ranks,
+                         (int64_t)(m->block / sizeof(float)), false, 1);
     }
-    return bytes / took;
+    const double took = zx_seconds() - from;
+    return took > 0 ? (double)at * s->ranks / took : 0;
 }
 
-static zx_status measure_rates(measuring *m, figures *f, zx_err *err)
+static zx_status move_bytes(measuring *m, bool kept, zx_err *err)
 {
-    zx_session *s = m->s;
-    place p = {.half = s->plan->arena_bytes / 2 / ZX_ALIGN * ZX_ALIGN};
-    p.room = least(p.half, MOST_BYTES);
-    p.block = least(p.half, BLOCK_BYTES);
-    if (p.block == 0) return ZX_OK; // nothing is held, nothing is ever moved
-    memset(s->mine + p.half, 0, (size_t)p.room);
+    const zx_session *s = m->s;
+    if (m->half == 0) return ZX_OK; // nothing is held, nothing is ever moved
     if (!s->transport->barrier(s->comm)) return zx_world_why(s->o.world, err);
-    *f->copy = copy_rate(s, &p);
+    const double copy = copy_rate(m);
     if (!s->transport->barrier(s->comm)) return zx_world_why(s->o.world, err);
-    *f->sum = sum_rate(s, &p, &m->mem);
+    const double sum = sum_rate(m);
+    if (!kept) return ZX_OK;
+    m->copy[m->steps] = copy;
+    m->sum[m->steps] = sum;
     return ZX_OK;
 }
 
@@ -194,7 +236,7 @@ static void *answer(void *arg)
     return NULL;
 }
 
-static zx_status measure_handoff(measuring *m, figures *f, zx_err *err)
+static zx_status hand_off(measuring *m, bool kept, zx_err *err)
 {
     zx_session *s = m->s;
     ping p = {.own = &s->own};
@@ -206,7 +248,7 @@ static zx_status measure_handoff(measuring *m, figures *f, zx_err *err)
         zx_word_set(&p.there, i);
         zx_word_wait(&p.back, i, p.own, ZX_NO_PEER);
     }
-    *f->handoff = (zx_seconds() - from) / (2.0 * HANDOFFS);
+    if (kept) m->handoff[m->steps] = (zx_seconds() - from) / (2.0 * HANDOFFS);
     pthread_join(thread, NULL);
     return ZX_OK;
 }
@@ -252,34 +294,77 @@ static zx_status choose(measuring *m, const figures *mine, zx_arena *mem, zx_tim
     return ZX_OK;
 }
 
-static zx_status measure(measuring *m, zx_arena *mem, zx_times *out, zx_err *err)
+static void make_room(measuring *m)
 {
-    const zx_session *s = m->s;
-    const uint32_t n_nodes = s->graph->n_nodes, n_units = s->plan->n_units;
-    m->took = ZX_NEW(&m->mem, double, (size_t)m->steps *(s->plan->n_insns + 1));
-    m->norm = ZX_NEW(&m->mem, double, m->steps);
+    const zx_plan *p = m->s->plan;
+    m->took = ZX_NEW(&m->mem, double, (size_t)m->most *(p->n_insns + 1));
+    m->scratch = ZX_NEW(&m->mem, double, (size_t)m->most *(p->n_insns + 1));
+    m->norm = ZX_NEW(&m->mem, double, m->most);
+    m->copy = ZX_NEW(&m->mem, double, m->most);
+    m->sum = ZX_NEW(&m->mem, double, m->most);
+    m->handoff = ZX_NEW(&m->mem, double, m->most);
+    m->operand = ZX_NEW(&m->mem, const float *, m->s->ranks);
+    m->half = p->arena_bytes / 2 / ZX_ALIGN * ZX_ALIGN;
+    m->block = shard_bytes(p) / ZX_ALIGN * ZX_ALIGN;
+    if (m->block < LEAST_BLOCK) m->block = LEAST_BLOCK;
+    m->block = least(m->half, least(m->block, MOST_BLOCK));
+    m->to = zx_arena_alloc(&m->mem, (size_t)m->half + 1, 1, ZX_ALIGN);
+    sort_by_node(m);
+}
+
+zx_status zx_measuring_open(const zx_graph *train, const zx_plan *plan, const zx_session_options *o,
+                            uint32_t turns, zx_measuring **out, zx_err *err)
+{
+    zx_session_options mine = *o;
+    measuring *m = *out = calloc(1, sizeof *m);
+    ZX_ASSERT(m != NULL);
+    m->most = turns == 0 ? 1 : turns < MOST_TURNS ? turns : MOST_TURNS;
+    mine.bandwidth = mine.latency_seconds = 0;
+    mine.poison = mine.dump_grads = false;
+    mine.serial = mine.profile = true;
+    const zx_status st = zx_session_open(train, plan, &mine, &m->s, err);
+    if (st == ZX_OK) make_room(m);
+    return st;
+}
+
+zx_status zx_measuring_turn(zx_measuring *m, bool kept, zx_err *err)
+{
+    kept = kept && m->steps < m->most;
+    ZX_TRY(run_step(m, kept, err));
+    ZX_TRY(move_bytes(m, kept, err));
+    ZX_TRY(hand_off(m, kept, err));
+    if (!m->s->transport->barrier(m->s->comm)) return zx_world_why(m->s->o.world, err);
+    m->steps += kept;
+    return ZX_OK;
+}
+
+zx_status zx_measuring_times(zx_measuring *m, zx_arena *mem, zx_times *out, zx_err *err)
+{
+    const uint32_t n_nodes = m->s->graph->n_nodes, n_units = m->s->plan->n_units;
     figures f =
         figures_in(ZX_NEW(&m->mem, double, (size_t)n_nodes + n_units + 5), n_nodes, n_units);
-    ZX_TRY(run_steps(m, err));
-    sum_up(m, &f);
-    ZX_TRY(measure_rates(m, &f, err));
-    ZX_TRY(measure_handoff(m, &f, err));
+    ZX_TRY(sum_up(m, &f, err));
     return choose(m, &f, mem, out, err);
+}
+
+void zx_measuring_close(zx_measuring *m)
+{
+    if (m == NULL) return;
+    zx_session_close(m->s);
+    zx_arena_free(&m->mem);
+    free(m);
 }
 
 zx_status zx_session_measure(const zx_graph *train, const zx_plan *plan,
                              const zx_session_options *o, uint32_t steps, zx_arena *mem,
                              zx_times *out, zx_err *err)
 {
-    zx_session_options mine = *o;
-    measuring m = {.steps = steps > 0 ? steps : 1};
-    mine.bandwidth = mine.latency_seconds = 0;
-    mine.poison = mine.dump_grads = false;
-    mine.serial = mine.profile = true;
+    zx_measuring *m = NULL;
     *out = (zx_times){0};
-    zx_status st = zx_session_open(train, plan, &mine, &m.s, err);
-    if (st == ZX_OK) st = measure(&m, mem, out, err);
-    zx_session_close(m.s);
-    zx_arena_free(&m.mem);
+    zx_status st = zx_measuring_open(train, plan, o, steps, &m, err);
+    if (st == ZX_OK) st = zx_measuring_turn(m, false, err); // pages are touched
+    for (uint32_t k = 0; k < steps && st == ZX_OK; k++) st = zx_measuring_turn(m, true, err);
+    if (st == ZX_OK) st = zx_measuring_times(m, mem, out, err);
+    zx_measuring_close(m);
     return st;
 }
