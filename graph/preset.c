@@ -23,6 +23,7 @@ static const zx_preset presets[] = {
     }
     LLAMA("llama3-8b", 32, 4096, 32, 8, 14336, 128256, 131072, 5e5, 0, 0),
     LLAMA("llama3-70b", 80, 8192, 64, 8, 28672, 128256, 131072, 5e5, 0, 0),
+    LLAMA("llama3-405b", 126, 16384, 128, 8, 53248, 128256, 131072, 5e5, 0, 0),
     LLAMA("mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, 32768, 1e6, 8, 2),
 #define GPT(name, layers, width, heads, vocab, context)                                            \
     {                                                                                              \
