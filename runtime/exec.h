@@ -140,6 +140,8 @@ void zx_exec_bucket(zx_session *s, const zx_member *m);
 
 // ---- session_fill.c: first values ---------------------------------------------------------------
 void zx_exec_fill(zx_session *s);
+// What s->o.from holds instead. E_DEVICE: its plan holds something else.
+zx_status zx_exec_take_over(zx_session *s, zx_err *err);
 
 // ---- session_look.c -----------------------------------------------------------------------------
 void zx_look_before(zx_session *s, uint32_t step); // around a plan step in LOOK mode

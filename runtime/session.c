@@ -77,11 +77,21 @@ static zx_status check_plan(const zx_session *s, zx_err *err)
     return ZX_OK;
 }
 
+// What this session takes of a rank's memory beside what a session before it gives back: at first
+// its held state is there twice.
+static uint64_t more_bytes(const zx_session *s)
+{
+    const uint64_t each = s->plan->arena_bytes, held = s->plan->held_bytes;
+    const uint64_t before = s->o.from != NULL ? s->o.from->plan->arena_bytes : 0;
+    if (before == 0) return each;
+    return each > before + held ? each - before : held;
+}
+
 // Pages come when they are written: without this the kernel would find out in the middle of a step,
 // and kill somebody. Rank 0 looks for all ranks.
 static zx_status check_memory(const zx_session *s, zx_err *err)
 {
-    const uint64_t usable = zx_memory_usable(), each = s->plan->arena_bytes;
+    const uint64_t usable = zx_memory_usable(), each = more_bytes(s);
     if (s->rank != 0 || usable == 0 || each <= usable / s->ranks) return ZX_OK;
     char need[ZX_BYTES_TEXT], have[ZX_BYTES_TEXT];
     zx_err_hint(err, "a smaller --budget, or fewer ranks on this host");
@@ -120,7 +130,8 @@ static zx_status open_parts(zx_session *s, zx_err *err)
                             .latency_seconds = s->o.latency_seconds};
     ZX_TRY(s->transport->open(&a, &s->comm, err));
     zx_status st = zx_exec_prepare(s, err);
-    if (st == ZX_OK) zx_exec_fill(s);
+    if (st == ZX_OK && s->o.from != NULL) st = zx_exec_take_over(s, err);
+    if (st == ZX_OK && s->o.from == NULL) zx_exec_fill(s);
     if (st == ZX_OK) st = zx_exec_start(s, err);
     return zx_world_agree(w, st, err);
 }

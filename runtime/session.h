@@ -46,6 +46,10 @@ typedef struct zx_session_options {
     bool profile;    // instructions' times are kept: zx_session_profile
     bool poison;     // freed slots are filled with NaN
     bool dump_grads; // keep the first step's averaged gradients until read
+    // The session that this one goes on from, between two of its steps: parameters, states and
+    // buffers are taken over bit by bit in place of first values. Its plan holds the same as this
+    // one's, and it is to be closed next. NULL: there is none.
+    const zx_session *from;
 } zx_session_options;
 
 // Scratch by node for a plan: work_bytes[graph->n_nodes] is filled. Needs no session: rank 0 plans

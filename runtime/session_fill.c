@@ -1,5 +1,6 @@
-// session_fill.c - what the held slots hold before the first step. A rank makes or copies its own
-// shards only; a whole parameter is never in memory where the plan doesn't keep it whole.
+// session_fill.c - what the held slots hold before the first step: first values, or what a session
+// before held. A rank makes or copies its own shards only; a whole parameter is never in memory
+// where the plan doesn't keep it whole.
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -57,6 +58,13 @@ static void fill_buffer(zx_session *s, uint32_t slot, const zx_buffer *b)
     }
 }
 
+static void note_peak(zx_session *s, const zx_slot *slot)
+{
+    for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++)
+        if (slot->offset + slot->bytes > s->lane[k].peak)
+            s->lane[k].peak = slot->offset + slot->bytes;
+}
+
 void zx_exec_fill(zx_session *s)
 {
     const zx_graph *g = s->graph;
@@ -89,8 +97,34 @@ void zx_exec_fill(zx_session *s)
         case ZX_SLOT_PART:
             continue; // written by the step
         }
-        for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++)
-            if (slot->offset + slot->bytes > s->lane[k].peak)
-                s->lane[k].peak = slot->offset + slot->bytes;
+        note_peak(s, slot);
     }
+}
+
+// ---- of a session before ------------------------------------------------------------------------
+
+static uint32_t next_held(const zx_plan *p, uint32_t i)
+{
+    while (i < p->n_slots && p->slots[i].kind >= ZX_SLOT_HELD) i++;
+    return i;
+}
+
+// Held slots are those of units, buffers and constants in the order of the graph, so both plans
+// have the same ones one after the other; where they lie doesn't matter.
+zx_status zx_exec_take_over(zx_session *s, zx_err *err)
+{
+    const zx_session *from = s->o.from;
+    const zx_plan *was = from->plan, *is = s->plan;
+    uint32_t a = next_held(was, 0), b = next_held(is, 0);
+    for (; a < was->n_slots && b < is->n_slots;
+         a = next_held(was, a + 1), b = next_held(is, b + 1)) {
+        const zx_slot *x = &was->slots[a], *y = &is->slots[b];
+        if (x->kind != y->kind || x->what != y->what || x->bytes != y->bytes) break;
+        memcpy(s->mine + y->offset, from->mine + x->offset, (size_t)y->bytes);
+        note_peak(s, y);
+    }
+    if (a < was->n_slots || b < is->n_slots)
+        return ZX_FAIL(err, ZX_E_DEVICE, "the plan holds another state than the one before it");
+    atomic_store(&s->stop, atomic_load(&from->stop));
+    return ZX_OK;
 }

@@ -66,18 +66,21 @@ static double median(double *x, size_t n)
 
 // ---- steps --------------------------------------------------------------------------------------
 
-static zx_status run_step(measuring *m, bool kept, zx_err *err)
+static zx_status run_step(measuring *m, zx_err *err)
 {
     zx_session *s = m->s;
-    const uint32_t n = s->plan->n_insns;
     const uint64_t each = (uint64_t)s->plan->micro_batches * s->ranks;
     zx_step_report r;
     ZX_TRY(zx_session_step(s, m->step, m->step * each, 0, &r, err));
     m->step++;
-    if (!kept) return ZX_OK;
-    memcpy(m->took + (size_t)m->steps * n, s->seconds, n * sizeof *m->took);
-    m->norm[m->steps] = s->sum_seconds;
     return ZX_OK;
+}
+
+static void keep_step(measuring *m)
+{
+    const uint32_t n = m->s->plan->n_insns;
+    memcpy(m->took + (size_t)m->steps * n, m->s->seconds, n * sizeof *m->took);
+    m->norm[m->steps] = m->s->sum_seconds;
 }
 
 // ---- what they say ------------------------------------------------------------------------------
@@ -294,6 +297,29 @@ static zx_status choose(measuring *m, const figures *mine, zx_arena *mem, zx_tim
     return ZX_OK;
 }
 
+static zx_status medians(measuring *m, const figures *mine, zx_arena *mem, zx_times *out,
+                         zx_err *err)
+{
+    const zx_session *s = m->s;
+    const uint32_t n_nodes = s->graph->n_nodes, n_units = s->plan->n_units;
+    double *all = ZX_NEW(&m->mem, double, mine->n * s->ranks);
+    double *x = ZX_NEW(&m->mem, double, s->ranks);
+    ZX_TRY(zx_world_exchange(s->o.world, mine->all, mine->n * sizeof *all, all, err));
+    const figures f = figures_in(ZX_NEW(mem, double, mine->n), n_nodes, n_units);
+    for (size_t i = 0; i < f.n; i++) {
+        for (uint32_t r = 0; r < s->ranks; r++) x[r] = all[r * f.n + i];
+        f.all[i] = median(x, s->ranks);
+    }
+    *out = (zx_times){.node = f.node,
+                      .update = f.update,
+                      .norm = *f.norm,
+                      .feed = *f.feed,
+                      .copy = *f.copy,
+                      .sum = *f.sum,
+                      .handoff = *f.handoff};
+    return ZX_OK;
+}
+
 static void make_room(measuring *m)
 {
     const zx_plan *p = m->s->plan;
@@ -304,7 +330,9 @@ static void make_room(measuring *m)
     m->sum = ZX_NEW(&m->mem, double, m->most);
     m->handoff = ZX_NEW(&m->mem, double, m->most);
     m->operand = ZX_NEW(&m->mem, const float *, m->s->ranks);
-    m->half = p->arena_bytes / 2 / ZX_ALIGN * ZX_ALIGN;
+    m->half = p->arena_bytes / 2;
+    if (m->s->o.from != NULL) m->half = least(m->half, p->held_bytes); // as much as the switch took
+    m->half = m->half / ZX_ALIGN * ZX_ALIGN;
     m->block = shard_bytes(p) / ZX_ALIGN * ZX_ALIGN;
     if (m->block < LEAST_BLOCK) m->block = LEAST_BLOCK;
     m->block = least(m->half, least(m->block, MOST_BLOCK));
@@ -320,17 +348,28 @@ zx_status zx_measuring_open(const zx_graph *train, const zx_plan *plan, const zx
     ZX_ASSERT(m != NULL);
     m->most = turns == 0 ? 1 : turns < MOST_TURNS ? turns : MOST_TURNS;
     mine.bandwidth = mine.latency_seconds = 0;
-    mine.poison = mine.dump_grads = false;
+    mine.poison = false;
     mine.serial = mine.profile = true;
     const zx_status st = zx_session_open(train, plan, &mine, &m->s, err);
     if (st == ZX_OK) make_room(m);
     return st;
 }
 
+zx_session *zx_measuring_session(zx_measuring *m)
+{
+    return m->s;
+}
+
 zx_status zx_measuring_turn(zx_measuring *m, bool kept, zx_err *err)
 {
+    ZX_TRY(run_step(m, err));
+    return zx_measuring_note(m, kept, err);
+}
+
+zx_status zx_measuring_note(zx_measuring *m, bool kept, zx_err *err)
+{
     kept = kept && m->steps < m->most;
-    ZX_TRY(run_step(m, kept, err));
+    if (kept) keep_step(m);
     ZX_TRY(move_bytes(m, kept, err));
     ZX_TRY(hand_off(m, kept, err));
     if (!m->s->transport->barrier(m->s->comm)) return zx_world_why(m->s->o.world, err);
@@ -338,13 +377,24 @@ zx_status zx_measuring_turn(zx_measuring *m, bool kept, zx_err *err)
     return ZX_OK;
 }
 
-zx_status zx_measuring_times(zx_measuring *m, zx_arena *mem, zx_times *out, zx_err *err)
+static figures no_figures(measuring *m)
 {
     const uint32_t n_nodes = m->s->graph->n_nodes, n_units = m->s->plan->n_units;
-    figures f =
-        figures_in(ZX_NEW(&m->mem, double, (size_t)n_nodes + n_units + 5), n_nodes, n_units);
+    return figures_in(ZX_NEW(&m->mem, double, (size_t)n_nodes + n_units + 5), n_nodes, n_units);
+}
+
+zx_status zx_measuring_times(zx_measuring *m, zx_arena *mem, zx_times *out, zx_err *err)
+{
+    figures f = no_figures(m);
     ZX_TRY(sum_up(m, &f, err));
     return choose(m, &f, mem, out, err);
+}
+
+zx_status zx_measuring_medians(zx_measuring *m, zx_arena *mem, zx_times *out, zx_err *err)
+{
+    figures f = no_figures(m);
+    ZX_TRY(sum_up(m, &f, err));
+    return medians(m, &f, mem, out, err);
 }
 
 void zx_measuring_close(zx_measuring *m)
