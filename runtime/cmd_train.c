@@ -83,6 +83,7 @@ static zx_status check_same(const zx_train *t, zx_err *err)
                 zx_given(o, ZX_OPT_SHUFFLE) ? " shuffled" : "",
                 zx_given(o, ZX_OPT_NO_SAVE) ? " unsaved" : "",
                 zx_given(o, ZX_OPT_DUMP_GRADS) ? " dumped" : "");
+    zx_text_put(&text, " %llu", (unsigned long long)t->replan.after);
     for (size_t i = 0; i < text.n; i++)
         hash = (hash ^ (unsigned char)text.at[i]) * UINT64_C(1099511628211);
     zx_text_free(&text);
@@ -106,22 +107,25 @@ static zx_status plan_on_rank0(zx_train *t, zx_text *packed, zx_err *err)
     return ZX_OK;
 }
 
-// Rank 0 plans and sends; every rank unpacks and checks, and all compare the plan's hash.
+// Rank 0 sends; every rank unpacks and checks, and all compare the plan's hash.
+zx_status zx_train_share_plan(zx_train *t, zx_text *packed, zx_plan *out, zx_err *err)
+{
+    size_t n = packed->n;
+    void *bytes = packed->at;
+    zx_status st = zx_world_send(t->world, &bytes, &n, err);
+    if (st == ZX_OK) st = zx_plan_unpack(bytes, n, &t->job.mem, out, err);
+    if (st == ZX_OK) st = zx_plan_check(&t->job.train, out, err);
+    st = zx_world_agree(t->world, st, err);
+    if (st == ZX_OK) st = zx_world_same(t->world, "plan", zx_plan_hash(out), err);
+    if (bytes != packed->at) free(bytes);
+    return st;
+}
+
 static zx_status share_plan(zx_train *t, zx_err *err)
 {
     zx_text packed = {0};
-    void *bytes = NULL;
     zx_status st = zx_world_agree(t->world, plan_on_rank0(t, &packed, err), err);
-    if (st == ZX_OK) {
-        size_t n = packed.n;
-        bytes = packed.at;
-        st = zx_world_send(t->world, &bytes, &n, err);
-        if (st == ZX_OK) st = zx_plan_unpack(bytes, n, &t->job.mem, &t->plan, err);
-        if (st == ZX_OK) st = zx_plan_check(&t->job.train, &t->plan, err);
-        st = zx_world_agree(t->world, st, err);
-    }
-    if (st == ZX_OK) st = zx_world_same(t->world, "plan", zx_plan_hash(&t->plan), err);
-    if (bytes != packed.at) free(bytes);
+    if (st == ZX_OK) st = zx_train_share_plan(t, &packed, &t->plan, err);
     zx_text_free(&packed);
     return st;
 }
@@ -183,27 +187,35 @@ static void run_json(const zx_train *t, zx_text *out)
                 (unsigned long long)t->plan.held_bytes);
 }
 
+zx_status zx_train_write_plan(zx_train *t, const char *head, zx_err *err)
+{
+    if (t->files.plan == NULL) return ZX_OK;
+    zx_text plan = {0};
+    zx_text_put(&plan, "%sbudget %llu bytes a rank, peak %llu, held %llu\n", head,
+                (unsigned long long)t->plan.budget, (unsigned long long)t->plan.arena_bytes,
+                (unsigned long long)t->plan.held_bytes);
+    zx_explain_gathers(&t->job.train, &t->plan, NULL, &plan);
+    zx_explain_summary(&t->plan, zx_job_whose_budget(&t->job, &t->plan), &plan);
+    const zx_status st = zx_outfile_put(t->files.plan, plan.at, plan.n, &t->job.mem, err);
+    zx_text_free(&plan);
+    return st;
+}
+
 static zx_status write_files(zx_train *t, zx_err *err)
 {
     if (t->files.dir == NULL) return ZX_OK;
-    zx_text command = {0}, run = {0}, config = {0}, plan = {0};
+    zx_text command = {0}, run = {0}, config = {0};
     zx_arena *mem = &t->job.mem;
     zx_rundir_command(t->job.o, &command);
     complete_config(t);
     run_json(t, &run);
     zx_config_write(&t->job.config, run.at, &config);
-    zx_text_put(&plan, "budget %llu bytes a rank, peak %llu, held %llu\n",
-                (unsigned long long)t->plan.budget, (unsigned long long)t->plan.arena_bytes,
-                (unsigned long long)t->plan.held_bytes);
-    zx_explain_gathers(&t->job.train, &t->plan, NULL, &plan);
-    zx_explain_summary(&t->plan, zx_job_whose_budget(&t->job, &t->plan), &plan);
     zx_status st = zx_outfile_put(t->files.command, command.at, command.n, mem, err);
     if (st == ZX_OK) st = zx_outfile_put(t->files.config, config.at, config.n, mem, err);
-    if (st == ZX_OK) st = zx_outfile_put(t->files.plan, plan.at, plan.n, mem, err);
+    if (st == ZX_OK) st = zx_train_write_plan(t, "", err);
     zx_text_free(&command);
     zx_text_free(&run);
     zx_text_free(&config);
-    zx_text_free(&plan);
     return st;
 }
 
@@ -242,13 +254,13 @@ static zx_status make_files(zx_train *t, zx_err *err)
     return zx_log_open(&t->log, t->files.log, err);
 }
 
-static zx_status open_session(zx_train *t, zx_err *err)
+zx_session_options zx_train_session_options(const zx_train *t)
 {
     const zx_job *job = &t->job;
     double delay = 0;
     const char *wire = zx_given_text(job->o, ZX_OPT_WIRE_DELAY);
     if (wire != NULL) zx_parse_seconds(wire, &delay); // its form was checked when planning
-    const zx_session_options so = {
+    return (zx_session_options){
         .world = t->world,
         .threads = job->threads,
         .seed = job->seed,
@@ -260,7 +272,12 @@ static zx_status open_session(zx_train *t, zx_err *err)
         .dump_grads = zx_given(job->o, ZX_OPT_DUMP_GRADS),
         .profile = zx_given(job->o, ZX_OPT_REPORT) || zx_given(job->o, ZX_OPT_PROFILE),
     };
-    return zx_session_open(&job->train, &t->plan, &so, &t->session, err);
+}
+
+static zx_status open_session(zx_train *t, zx_err *err)
+{
+    const zx_session_options so = zx_train_session_options(t);
+    return zx_session_open(&t->job.train, &t->plan, &so, &t->session, err);
 }
 
 static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
@@ -271,6 +288,7 @@ static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
     if (first) say_header(t);
     zx_status st = zx_job_import(&t->job, false, err);
     if (st == ZX_OK) st = count_steps(t, err);
+    if (st == ZX_OK) zx_train_replan_open(t);
     ZX_TRY(zx_world_agree(w, st, err));
     ZX_TRY(check_same(t, err));
     if (first) say_model(t);
@@ -338,7 +356,7 @@ static int train_rank(void *arg, zx_world *world, zx_err *err)
         zx_launch_watch(NULL);
     }
     zx_log_close(&t->log);
-    zx_session_close(t->session);
+    zx_train_close_session(t);
     zx_job_close(&t->job);
     free(t);
     if (st != ZX_OK) return zx_status_exit(st);

@@ -9,6 +9,11 @@
 #include "runtime/progress.h"
 #include "runtime/rundir.h"
 
+typedef struct zx_replan {   // --replan-after
+    uint64_t after;          // steps done when it is planned again; 0: never
+    zx_measuring *measuring; // the steps before that run in its session
+} zx_replan;
+
 typedef struct zx_train {
     zx_job job;
     zx_world *world;
@@ -16,6 +21,7 @@ typedef struct zx_train {
     const double *start, *seconds; // of the plan's instructions as predicted; on rank 0
     zx_session *session;
     uint64_t steps;
+    zx_replan replan;
     zx_rundir files; // on rank 0
     zx_log log;      // likewise
     // What came out.
@@ -25,6 +31,21 @@ typedef struct zx_train {
 
 // --plan: reads the plan and checks that it is for this run. On rank 0.
 zx_status zx_train_load_plan(zx_job *job, const char *path, zx_plan *plan, zx_err *err);
+
+zx_session_options zx_train_session_options(const zx_train *t);
+// What rank 0 has packed (others: nothing) to all, checked by all.
+zx_status zx_train_share_plan(zx_train *t, zx_text *packed, zx_plan *out, zx_err *err);
+// plan.txt of the run's folder: what is said first, then t->plan. On rank 0.
+zx_status zx_train_write_plan(zx_train *t, const char *head, zx_err *err);
+
+// ---- train_replan.c: planning again from measured times -----------------------------------------
+// Reads --replan-after, after the steps were counted.
+void zx_train_replan_open(zx_train *t);
+// Between two steps: whether something is to be done, and maybe said; the same on every rank. Then
+// all ranks call zx_train_replan.
+bool zx_train_replan_due(const zx_train *t);
+zx_status zx_train_replan(zx_train *t, zx_err *err);
+void zx_train_close_session(zx_train *t);
 
 // Runs the steps: log rows, progress, the first step's gradients. *stopped: a signal ended it.
 // E_DIVERGED for a step that wasn't applied, with its first bad node.

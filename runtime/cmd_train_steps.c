@@ -147,6 +147,14 @@ static void account(zx_train *t, const zx_step_report *r)
     t->peak_bytes = r->peak_bytes;
 }
 
+static zx_status plan_again(zx_train *t, showing *v, zx_err *err)
+{
+    if (!zx_train_replan_due(t)) return ZX_OK;
+    if (v->open) fputc('\n', stderr);
+    v->open = false;
+    return zx_train_replan(t, err);
+}
+
 zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
 {
     const bool first = zx_world_rank(t->world) == 0;
@@ -159,6 +167,8 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
     *stopped = false;
     for (uint64_t step = 0; st == ZX_OK && step < t->steps && !*stopped; step++) {
         zx_step_report r;
+        st = plan_again(t, &v, err);
+        if (st != ZX_OK) break;
         st = zx_session_step(t->session, step, step * per_step, t->job.optim.lr, &r, err);
         if (st == ZX_E_DATA) zx_data_explain(t->job.data, err);
         if (st != ZX_OK) break;
