@@ -1,7 +1,7 @@
 # Makefile - the front door: each target installs what it needs where it may, builds and runs. The
 # build itself is CMake's: `cmake -B build && cmake --build build && ctest --test-dir build` works too.
 # SPDX-License-Identifier: Apache-2.0
-.PHONY: help build test demo check check-quick check-long fuzz bench bench-compare install clean
+.PHONY: help build test demo check check-quick check-long fuzz bench bench-compare bench-executed install clean
 SECONDS_EACH ?= 60
 PREFIX ?= /usr/local
 
@@ -49,6 +49,11 @@ bench-compare: ## predicted against executed steps of every policy, GPT-2 124M a
 	@.ci/install build
 	@.ci/build build zerox
 	@tests/bench/bench_compare.sh build/zerox
+
+bench-executed: ## executed steps against the other policies' at equal budgets, with what is wanted (an hour)
+	@.ci/install build
+	@.ci/build build zerox
+	@tests/bench/bench_executed.sh build/zerox
 
 install: ## the program into PREFIX=/usr/local
 	@.ci/install build

@@ -77,9 +77,9 @@ zx_status zx_job_policy_plan(zx_job *job, zx_policy_id id, zx_policy_input *in, 
 
 // ---- shown --------------------------------------------------------------------------------------
 
-// The most bytes of values that are neither parameters nor their gradients at any step.
-static uint64_t activation_bytes(const zx_graph *g)
+uint64_t zx_job_activation_bytes(const zx_job *job)
 {
+    const zx_graph *g = &job->train;
     zx_arena mem = {0};
     zx_trace t;
     const zx_plan_options o = {.ranks = 1, .micro_batches = 2, .machine = zx_machine_host(1, 1)};
@@ -117,7 +117,7 @@ void zx_job_put_types(const zx_job *job, zx_text *out)
         zx_text_put(out, " with fp32 copies of the parameters, gradients added up in %s",
                     job->accumulate_bytes == 4 ? "fp32" : words[job->precision]);
     zx_text_put(out, "; activations at most %s%s\n",
-                zx_text_size(activation_bytes(&job->train), size),
+                zx_text_size(zx_job_activation_bytes(job), size),
                 again ? ", recomputed by layer" : "");
 }
 

@@ -17,6 +17,8 @@ zx_status zx_job_policy_input(zx_job *job, zx_policy_input *in, zx_err *err);
 void zx_job_note_hooks(zx_job *job);
 bool zx_policy_has_hooks(zx_policy_id id);
 
+// The most bytes of values that are neither parameters nor their gradients at any step.
+uint64_t zx_job_activation_bytes(const zx_job *job);
 // A line on precision, recomputation and the most bytes that activations take, in `out`; nothing
 // for a float32 graph as it is trained.
 void zx_job_put_types(const zx_job *job, zx_text *out);

@@ -62,6 +62,7 @@ void zx_simulated_fill(const zx_simulated *s, const zx_policy_result *r, zx_simu
         row->tflops = 6.0 * (double)s->active * (double)s->tokens / p->step_seconds / 1e12;
     row->mfu = peak > 0 ? row->tflops * 1e12 / peak : 0;
     row->peak_bytes = p->arena_bytes;
+    row->held_bytes = p->held_bytes;
     row->over_bytes = p->arena_bytes > s->budget ? p->arena_bytes - s->budget : 0;
     row->wire_bytes = p->wire_bytes;
     for (uint32_t i = 0; i < p->n_insns; i++) {
@@ -227,9 +228,11 @@ static void json_row(const zx_simulated *s, const zx_simulated_row *x, bool fast
                 x->step, x->compute, x->exposed, x->tflops);
     zx_text_put(out, x->mfu > 0 ? "%.5g" : "null", x->mfu);
     zx_text_put(out,
-                ",\n\"peak_bytes\":%" PRIu64 ",\"over_bytes\":%" PRIu64 ",\"wire_bytes\":%" PRIu64
-                ",\"collectives\":%u,\"mended\":%u,\"knobs\":",
-                x->peak_bytes, x->over_bytes, x->wire_bytes, x->collectives, x->mended);
+                ",\n\"peak_bytes\":%" PRIu64 ",\"held_bytes\":%" PRIu64
+                ",\"activation_bytes\":%" PRIu64 ",\"over_bytes\":%" PRIu64
+                ",\"wire_bytes\":%" PRIu64 ",\"collectives\":%u,\"mended\":%u,\"knobs\":",
+                x->peak_bytes, x->held_bytes, zx_job_activation_bytes(job), x->over_bytes,
+                x->wire_bytes, x->collectives, x->mended);
     zx_text_json(out, x->knobs);
     zx_text_put(out, ",\"fastest\":%s}", fastest ? "true" : "false");
 }
