@@ -281,15 +281,14 @@ static bool has_host(const sim *s)
     return false;
 }
 
-void zx_plan_simulate(const zx_graph *train, const zx_machine *m, const zx_times *times, zx_plan *p,
-                      zx_arena *mem)
+void zx_sim_run(const zx_machine *m, double handoff, const zx_sim_cost *cost, zx_plan *p,
+                zx_arena *mem)
 {
-    sim s = {.m = m, .p = p, .crowd = 1, .handoff = times != NULL ? times->handoff : 0};
+    sim s = {.m = m, .p = p, .cost = cost, .crowd = 1, .handoff = handoff};
     if (m->cores > 0 && m->threads > m->cores) s.crowd = m->threads / m->cores;
     s.start = ZX_NEW(mem, double, p->n_insns);
     s.seconds = ZX_NEW(mem, double, p->n_insns);
     const zx_mark scratch = zx_arena_mark(mem);
-    s.cost = zx_sim_costs(train, m, times, p, mem);
     s.event = ZX_NEW(mem, double, p->n_events);
     s.hosted = has_host(&s);
     s.enqueued = s.hosted ? ZX_NEW(mem, double, p->n_insns) : NULL;
@@ -308,4 +307,13 @@ void zx_plan_simulate(const zx_graph *train, const zx_machine *m, const zx_times
     p->compute_seconds = s.compute;
     p->exposed_seconds = s.exposed;
     p->wire_bytes = s.wire_bytes;
+}
+
+void zx_plan_simulate(const zx_graph *train, const zx_machine *m, const zx_times *times, zx_plan *p,
+                      zx_arena *mem)
+{
+    zx_arena scratch = {0};
+    const zx_sim_cost *cost = zx_sim_costs(train, m, times, p, &scratch);
+    zx_sim_run(m, times != NULL ? times->handoff : 0, cost, p, mem);
+    zx_arena_free(&scratch);
 }

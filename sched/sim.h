@@ -25,4 +25,10 @@ typedef struct zx_sim_cost {
 const zx_sim_cost *zx_sim_costs(const zx_graph *train, const zx_machine *m, const zx_times *times,
                                 const zx_plan *p, zx_arena *mem);
 
+// Runs a plan by what its instructions take (by instruction): zx_plan_simulate without a graph.
+// handoff: seconds until a stream that slept for an event goes on. Of the plan only instructions
+// and events are read.
+void zx_sim_run(const zx_machine *m, double handoff, const zx_sim_cost *cost, zx_plan *p,
+                zx_arena *mem);
+
 #endif
