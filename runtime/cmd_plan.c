@@ -4,6 +4,7 @@
 
 #include "runtime/cmd_machine.h"
 #include "runtime/cmd_plan.h"
+#include "runtime/cmd_plan_auto.h"
 #include "runtime/job_policy.h"
 #include "runtime/outfile.h"
 #include "runtime/planfile.h"
@@ -190,6 +191,7 @@ int zx_cmd_plan(const zx_options *o, zx_err *err)
     if (st == ZX_OK) st = find_policy(o, &p.id, err);
     if (st == ZX_OK && ranks > 4096)
         st = ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
+    if (st == ZX_OK && zx_given(o, ZX_OPT_AUTO)) return zx_status_exit(zx_cmd_plan_auto(o, err));
     if (st == ZX_OK) st = zx_job_open(&job, o, (uint32_t)ranks, true, err);
     if (st == ZX_OK && zx_policy_has_hooks(p.id)) zx_cmd_drop_idle_notes(&job.notes);
     if (st == ZX_OK) st = zx_job_recompute(&job, err);
