@@ -64,7 +64,7 @@ static void look_at_wire(walk *w, double *idle, zx_arena *mem)
     }
 }
 
-static void add(walk *w, zx_part part, double seconds)
+static void add(walk *w, zx_step_part part, double seconds)
 {
     if (seconds > 0) w->out->seconds[part] += seconds;
 }
@@ -95,7 +95,7 @@ static void add_wait(walk *w, uint32_t insn, double waited)
     add(w, ZX_PART_WIRE, (waited - late) * (1 - fixed));
 }
 
-static zx_part part_of(zx_insn_id id)
+static zx_step_part part_of(zx_insn_id id)
 {
     switch (id) {
     case ZX_I_PACK:

@@ -14,7 +14,7 @@ extern const zx_report_file zx_report_files[]; // ends with a NULL name
 // ---- where the time of a step goes
 // --------------------------------------------------------------- The compute stream's time, every
 // second of it in one part.
-typedef enum zx_part {
+typedef enum zx_step_part {
     ZX_PART_COMPUTE, // kernels
     ZX_PART_COPY,    // copies into and out of flat buffers and buckets, and waiting for them
     ZX_PART_HOST,    // nothing was enqueued yet
@@ -25,7 +25,7 @@ typedef enum zx_part {
     ZX_PART_TAIL,    // waiting after the last kernel
     ZX_PART_UPDATE,  // norm, optimizer, buffers
     ZX_PART_COUNT
-} zx_part;
+} zx_step_part;
 typedef struct zx_parts {
     double seconds[ZX_PART_COUNT]; // they add up to `step`
     double step;

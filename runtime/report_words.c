@@ -59,12 +59,12 @@ static void put_percent(zx_text *out, double x)
     zx_text_put(out, "%.*f&nbsp;%%", fine ? 1 : 0, fabs(x) < 5e-5 ? 0.0 : 100 * x);
 }
 
-static const zx_part waits[] = {ZX_PART_MEMORY, ZX_PART_WIRE, ZX_PART_LATENCY, ZX_PART_START,
-                                ZX_PART_TAIL,   ZX_PART_COPY, ZX_PART_HOST};
+static const zx_step_part waits[] = {ZX_PART_MEMORY, ZX_PART_WIRE, ZX_PART_LATENCY, ZX_PART_START,
+                                     ZX_PART_TAIL,   ZX_PART_COPY, ZX_PART_HOST};
 
-static zx_part largest_wait(const zx_parts *p)
+static zx_step_part largest_wait(const zx_parts *p)
 {
-    zx_part most = waits[0];
+    zx_step_part most = waits[0];
     for (size_t i = 1; i < ZX_COUNT(waits); i++)
         if (p->seconds[waits[i]] > p->seconds[most]) most = waits[i];
     return most;
@@ -75,7 +75,7 @@ static const char *put_binding(const verdict *v, zx_text *out)
 {
     const double kernels = v->parts.seconds[ZX_PART_COMPUTE] + v->parts.seconds[ZX_PART_UPDATE];
     const double lost = v->parts.step - kernels;
-    const zx_part most = largest_wait(&v->parts);
+    const zx_step_part most = largest_wait(&v->parts);
     if (is_below(v)) {
         zx_text_put(out, "The machine was busier while operators were timed, so what binds can't "
                          "be told: measure again on a quiet one.");
@@ -334,7 +334,7 @@ static fall axis_of(const zx_parts *p)
 void zx_report_waterfall(const zx_report *r, zx_arena *mem, zx_text *out)
 {
     static const struct {
-        zx_part part;
+        zx_step_part part;
         bool always; // also where nothing is in it
     } order[] = {{ZX_PART_COMPUTE, true}, {ZX_PART_START, true},   {ZX_PART_MEMORY, true},
                  {ZX_PART_WIRE, true},    {ZX_PART_LATENCY, true}, {ZX_PART_COPY, false},
@@ -350,7 +350,7 @@ void zx_report_waterfall(const zx_report *r, zx_arena *mem, zx_text *out)
     }
     zx_text_put(out, "</th><th>what it is</th></tr></thead><tbody>\n");
     for (size_t i = 0; i < ZX_COUNT(order); i++) {
-        const zx_part k = order[i].part;
+        const zx_step_part k = order[i].part;
         const double x = v.parts.seconds[k];
         if (!order[i].always && x <= 1e-9 * v.parts.step) continue;
         put_fall_row(out, axis, zx_part_words[k], zx_part_what[k], at, x,
