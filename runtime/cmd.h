@@ -52,6 +52,7 @@ typedef struct zx_job {
     uint32_t accumulate_bytes; // of an element of a gradient's accumulator; 0: as the parameter's
     zx_recompute_kind recompute;
     zx_machine machine;      // that is planned for: of zx_job_plan_options
+    zx_plan_options planned; // what zx_job_plan made its plan from
     const char *preset;      // its name, where the model is one; NULL: a file
     zx_text preset_bytes;    // and the file that it stands for
     zx_graph forward, train; // train: as it is planned
@@ -76,6 +77,8 @@ zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, 
 bool zx_job_unlimited(zx_job *job, zx_plan_options *po, zx_err *found);
 // Says that the budget of a plan is the default; NULL: it was asked for.
 const char *zx_job_whose_budget(const zx_job *job, const zx_plan *plan);
+// Scratch of this host's kernels by node of job->train, into mem; none of another machine's.
+zx_status zx_job_work_bytes(zx_job *job, zx_arena *mem, const uint64_t **out, zx_err *err);
 // Makes the plan (on rank 0 of a run). Prints nothing.
 zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err);
 // What in a config would give a model without a loss one, with its own names, as JSON.

@@ -12,6 +12,8 @@
 #include "graph/autodiff.h"
 #include "runtime/data_priv.h"
 #include "runtime/eval.h"
+#include "runtime/job_certificate.h"
+#include "runtime/ways_out.h"
 
 #define MOST_THREADS 1024 // of a rank
 
@@ -444,8 +446,7 @@ static void mend_hint(const zx_job *job, zx_err *err)
         zx_err_hint(err, "a larger --budget, or the model exported with shorter or smaller inputs");
 }
 
-// Scratch of this host's kernels; what another machine's take isn't known.
-static zx_status work_bytes(zx_job *job, zx_arena *mem, const uint64_t **out, zx_err *err)
+zx_status zx_job_work_bytes(zx_job *job, zx_arena *mem, const uint64_t **out, zx_err *err)
 {
     uint64_t *work = ZX_NEW(mem, uint64_t, job->train.n_nodes + 1);
     *out = work;
@@ -472,10 +473,12 @@ static zx_status machine_budget(zx_job *job, zx_err *err)
 
 const char *zx_job_whose_budget(const zx_job *job, const zx_plan *plan)
 {
-    if (zx_config_get(&job->config, "zerox.budget")->has || zx_given(job->o, ZX_OPT_PLAN_FILE))
-        return NULL;
-    const bool roomy = job->budget.roomy && strcmp(plan->policy, "zerox") == 0;
-    return roomy ? "the default; no more of it is taken than pays" : "the default";
+    const bool own = zx_config_get(&job->config, "zerox.budget")->has;
+    if (zx_given(job->o, ZX_OPT_PLAN_FILE)) return NULL;
+    if (zx_job_spares_memory(job) && strcmp(plan->policy, "zerox") == 0)
+        return own ? "no more of it is taken than pays"
+                   : "the default; no more of it is taken than pays";
+    return own ? NULL : "the default";
 }
 
 zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, zx_err *err)
@@ -485,6 +488,7 @@ zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, 
                           *live = zx_config_get(c, "zero_optimization.stage3_max_live_parameters"),
                           *bucket = zx_config_get(c, "zero_optimization.reduce_bucket_size");
     const uint64_t *work = NULL;
+    const bool *pinned = NULL;
     double delay = 0;
     const char *wire = zx_given_text(job->o, ZX_OPT_WIRE_DELAY);
     if (wire != NULL && !zx_parse_seconds(wire, &delay))
@@ -493,7 +497,9 @@ zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, 
                              &job->machine, err));
     job->machine.latency += delay;
     ZX_TRY(machine_budget(job, err));
-    ZX_TRY(work_bytes(job, mem, &work, err));
+    ZX_TRY(zx_job_work_bytes(job, mem, &work, err));
+    ZX_TRY(zx_job_check_objective(job, err));
+    ZX_TRY(zx_job_pins(job, mem, &pinned, err));
     *out = (zx_plan_options){
         .ranks = job->ranks,
         .stage = (uint32_t)zx_config_get(c, "zero_optimization.stage")->i,
@@ -504,7 +510,8 @@ zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, 
         .machine = job->machine,
         .budget = job->budget.bytes,
         .least = job->budget.least,
-        .roomy = job->budget.roomy,
+        .roomy = zx_job_spares_memory(job),
+        .pinned = pinned,
         .no_overlap = zx_given(job->o, ZX_OPT_NO_OVERLAP) || (overlap->has && !overlap->b),
         .max_live_elements = live->has ? (uint64_t)live->i : 0,
         .reduce_bucket_elements = bucket->has ? (uint64_t)bucket->i : 0,
@@ -538,6 +545,8 @@ zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err)
     zx_status st = zx_plan_make(&job->train, &po, mem, plan, &found);
     if (st != ZX_OK && zx_job_unlimited(job, &po, &found))
         st = zx_plan_make(&job->train, &po, mem, plan, &found);
+    job->planned = po;
+    if (st != ZX_OK) zx_job_ways_out(job, &po, &found);
     return st == ZX_OK ? ZX_OK : zx_err_merge(err, &found);
 }
 

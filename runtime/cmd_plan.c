@@ -4,6 +4,7 @@
 
 #include "runtime/cmd_machine.h"
 #include "runtime/cmd_plan.h"
+#include "runtime/job_certificate.h"
 #include "runtime/cmd_plan_auto.h"
 #include "runtime/job_policy.h"
 #include "runtime/outfile.h"
@@ -49,7 +50,9 @@ static zx_status check_unit(const zx_job *job, zx_err *err)
 typedef struct planned {
     zx_policy_id id;
     zx_policy_result result;
-    uint64_t asked; // the budget that a policy went over
+    uint64_t asked;             // the budget that a policy went over
+    zx_certificate certificate; // of zerox's own
+    zx_robust robust;           // of another policy, where it was asked for
 } planned;
 
 // What a policy is beside its plan.
@@ -67,6 +70,25 @@ static void put_policy(const zx_job *job, const planned *p, zx_text *out)
                     "reads them elsewhere\n",
                     r->mended);
     zx_job_put_types(job, out);
+    if (p->id == ZX_POLICY_ZEROX)
+        zx_certificate_text(&p->certificate, out);
+    else
+        zx_robust_text(&p->robust, out);
+}
+
+// Members of the plan's JSON beside what the plan is.
+static void put_json(const zx_job *job, const planned *p, zx_text *out)
+{
+    zx_text more = {0};
+    zx_text_put(&more, "\"certificate\":");
+    if (p->id == ZX_POLICY_ZEROX)
+        zx_certificate_json(&p->certificate, &more);
+    else
+        zx_text_put(&more, "null");
+    zx_text_put(&more, ",\n\"robust\":");
+    zx_robust_json(p->id == ZX_POLICY_ZEROX ? &p->certificate.robust : &p->robust, &more);
+    zx_explain_json(&job->train, &p->result.plan, more.at, out);
+    zx_text_free(&more);
 }
 
 static void show(const zx_job *job, const planned *p, plan_format format, zx_text *out)
@@ -74,7 +96,7 @@ static void show(const zx_job *job, const planned *p, plan_format format, zx_tex
     const char *unit = zx_given_text(job->o, ZX_OPT_UNIT);
     const zx_plan *plan = &p->result.plan;
     if (format == FORMAT_JSON) {
-        zx_explain_json(&job->train, plan, out);
+        put_json(job, p, out);
         return;
     }
     if (format == FORMAT_TRACE) {
@@ -155,8 +177,7 @@ static zx_status check_policy(zx_job *job, zx_policy_id id, zx_err *err)
     const zx_policy_row *row = &zx_policies[id];
     const uint32_t stage = (uint32_t)zx_config_get(&job->config, "zero_optimization.stage")->i;
     if (id == ZX_POLICY_ZEROX) return ZX_OK;
-    if (zx_given(job->o, ZX_OPT_NO_OVERLAP))
-        return ZX_FAIL(err, ZX_E_USAGE, "--no-overlap: policy '%s' has its own order", row->word);
+    ZX_TRY(zx_job_check_own(job->o, row->word, err));
     if (stage == row->stage) return ZX_OK;
     if (zx_given(job->o, ZX_OPT_STAGE))
         return ZX_FAIL(err, ZX_E_USAGE, "--stage %u: policy '%s' is of stage %u", stage, row->word,
@@ -170,10 +191,16 @@ static zx_status check_policy(zx_job *job, zx_policy_id id, zx_err *err)
 static zx_status make_plan(zx_job *job, planned *p, zx_err *err)
 {
     zx_policy_input in;
-    if (p->id == ZX_POLICY_ZEROX) return zx_job_plan(job, &job->mem, &p->result.plan, err);
+    zx_plan *plan = &p->result.plan;
+    if (p->id == ZX_POLICY_ZEROX) {
+        ZX_TRY(zx_job_plan(job, &job->mem, plan, err));
+        return zx_job_certificate(job, &job->planned, plan, &p->certificate, err);
+    }
     ZX_TRY(zx_job_policy_input(job, &in, err));
     ZX_TRY(zx_job_policy_plan(job, p->id, &in, &job->mem, &p->result, err));
     p->asked = in.options->budget;
+    if (zx_given(job->o, ZX_OPT_JITTER))
+        zx_robust_make(&job->train, &in.options->machine, in.times, plan, &p->robust);
     return ZX_OK;
 }
 

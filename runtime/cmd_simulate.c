@@ -6,8 +6,10 @@
 
 #include "runtime/cmd_machine.h"
 #include "runtime/cmd_plan.h"
+#include "runtime/job_certificate.h"
 #include "runtime/outfile.h"
 #include "runtime/simulate.h"
+#include "runtime/ways_out.h"
 #include "sched/trace_json.h"
 
 #define MOST_RANKS (1 << 20)
@@ -41,6 +43,8 @@ static zx_status read_wanted(const zx_options *o, wanted *out, zx_err *err)
     ZX_TRY(zx_job_policies(words != NULL ? words : "zerox", form, out->ids, &out->n, err));
     const bool several = words != NULL && (strchr(words, ',') != NULL || !strcmp(words, "all"));
     if (!several) out->n = 1; // the first form of it
+    if (out->n == 1 && out->ids[0] != ZX_POLICY_ZEROX)
+        ZX_TRY(zx_job_check_own(o, zx_policies[out->ids[0]].word, err));
     if (out->n > 1 && out->format == FORMAT_TRACE)
         return ZX_FAIL(err, ZX_E_USAGE, "--format trace is of one policy");
     return ZX_OK;
@@ -104,6 +108,27 @@ static zx_status open_job(zx_job *job, const zx_options *o, zx_simulated *s, zx_
     return ZX_OK;
 }
 
+static zx_status certify(zx_job *job, const zx_plan_options *o, const zx_plan *p,
+                         zx_simulated_row *row, zx_err *err)
+{
+    zx_certificate c;
+    zx_text text = {0}, json = {0};
+    if (row->id != ZX_POLICY_ZEROX) {
+        if (zx_given(job->o, ZX_OPT_JITTER))
+            zx_robust_make(&job->train, &o->machine, o->times, p, &row->robust);
+        return ZX_OK;
+    }
+    ZX_TRY(zx_job_certificate(job, o, p, &c, err));
+    zx_certificate_text(&c, &text);
+    zx_certificate_json(&c, &json);
+    row->certificate = zx_arena_str(&job->mem, text.at);
+    row->certificate_json = zx_arena_str(&job->mem, json.at);
+    row->robust = c.robust;
+    zx_text_free(&text);
+    zx_text_free(&json);
+    return ZX_OK;
+}
+
 // One policy; in a table one that can't be had is a row, too.
 static zx_status run_policy(zx_job *job, zx_policy_input *in, const wanted *w, zx_simulated *s,
                             uint32_t i, zx_text *trace, zx_err *err)
@@ -117,12 +142,14 @@ static zx_status run_policy(zx_job *job, zx_policy_input *in, const wanted *w, z
     if (st == ZX_OK) {
         s->budget = in->options->budget;
         zx_simulated_fill(s, &r, row);
+        st = certify(job, in->options, &r.plan, row, err);
         if (w->format == FORMAT_TRACE)
             zx_trace_json(&job->train, &r.plan, job->model, false, trace);
     } else if (w->n > 1 && (st == ZX_E_UNSUPPORTED || st == ZX_E_BUDGET)) {
         row->refused = zx_arena_str(&job->mem, found.cause[0]);
         st = ZX_OK;
     } else {
+        if (row->id == ZX_POLICY_ZEROX) zx_job_ways_out(job, in->options, &found);
         zx_err_merge(err, &found);
     }
     zx_arena_free(&mem);

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "runtime/job_certificate.h"
 #include "runtime/launch.h"
 #include "runtime/outfile.h"
 #include "runtime/save.h"
@@ -92,15 +93,28 @@ static zx_status check_same(const zx_train *t, zx_err *err)
     return st;
 }
 
+zx_status zx_train_certify(zx_train *t, const zx_plan_options *o, const zx_plan *plan, zx_err *err)
+{
+    zx_certificate c;
+    zx_text text = {0};
+    ZX_TRY(zx_job_certificate(&t->job, o, plan, &c, err));
+    zx_certificate_text(&c, &text);
+    t->certificate = zx_arena_str(&t->job.mem, text.at);
+    zx_text_free(&text);
+    return ZX_OK;
+}
+
 static zx_status plan_on_rank0(zx_train *t, zx_text *packed, zx_err *err)
 {
     if (zx_world_rank(t->world) != 0) return ZX_OK;
     zx_plan plan;
     const char *path = zx_given_text(t->job.o, ZX_OPT_PLAN_FILE);
-    if (path != NULL)
+    if (path != NULL) {
         ZX_TRY(zx_train_load_plan(&t->job, path, &plan, err));
-    else
+    } else {
         ZX_TRY(zx_job_plan(&t->job, &t->job.mem, &plan, err));
+        ZX_TRY(zx_train_certify(t, &t->job.planned, &plan, err));
+    }
     zx_plan_pack(&plan, packed);
     t->start = plan.start;
     t->seconds = plan.seconds;
@@ -140,6 +154,8 @@ static void say_plan(const zx_train *t)
                zx_progress_time(t->plan.step_seconds, step),
                t->job.ranks > 1 ? ", exposed communication " : "",
                t->job.ranks > 1 ? zx_progress_time(t->plan.exposed_seconds, exposed) : "");
+    if (t->certificate != NULL) // without its last '\n'
+        zx_cmd_say("%.*s", (int)(strlen(t->certificate) - 1), t->certificate);
     zx_cmd_say("outside the plan: %s", zx_text_size(zx_memory_pss(), outside));
 }
 
@@ -196,6 +212,7 @@ zx_status zx_train_write_plan(zx_train *t, const char *head, zx_err *err)
                 (unsigned long long)t->plan.held_bytes);
     zx_explain_gathers(&t->job.train, &t->plan, NULL, &plan);
     zx_explain_summary(&t->plan, zx_job_whose_budget(&t->job, &t->plan), &plan);
+    if (t->certificate != NULL) zx_text_put(&plan, "%s", t->certificate);
     const zx_status st = zx_outfile_put(t->files.plan, plan.at, plan.n, &t->job.mem, err);
     zx_text_free(&plan);
     return st;

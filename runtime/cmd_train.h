@@ -19,6 +19,7 @@ typedef struct zx_train {
     zx_world *world;
     zx_plan plan;
     const double *start, *seconds; // of the plan's instructions as predicted; on rank 0
+    const char *certificate;       // of the plan; on rank 0; NULL: it is a file's
     zx_session *session;
     uint64_t steps;
     zx_replan replan;
@@ -32,6 +33,8 @@ typedef struct zx_train {
 // --plan: reads the plan and checks that it is for this run. On rank 0.
 zx_status zx_train_load_plan(zx_job *job, const char *path, zx_plan *plan, zx_err *err);
 
+// t->certificate, of a plan that was made from `o`. On rank 0.
+zx_status zx_train_certify(zx_train *t, const zx_plan_options *o, const zx_plan *plan, zx_err *err);
 zx_session_options zx_train_session_options(const zx_train *t);
 // What rank 0 has packed (others: nothing) to all, checked by all.
 zx_status zx_train_share_plan(zx_train *t, zx_text *packed, zx_plan *out, zx_err *err);

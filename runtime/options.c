@@ -38,6 +38,11 @@ const char *zx_command_word(zx_command c)
     return (unsigned)c < ZX_CMD_COUNT ? commands[c].word : "";
 }
 
+bool zx_options_take(zx_command c, zx_option_id id)
+{
+    return (rows[id].commands & (1u << c)) != 0;
+}
+
 bool zx_parse_u64(const char *text, uint64_t *out)
 {
     if (text[0] == '\0' || text[strspn(text, "0123456789")] != '\0') return false;

@@ -68,7 +68,8 @@ static inline uint64_t zx_given_number(const zx_options *o, zx_option_id id, uin
     return o->value[id].n > 0 ? o->value[id].number : absent;
 }
 
-const char *zx_command_word(zx_command c); // "" for NONE
+bool zx_options_take(zx_command c, zx_option_id id); // whether this command has the option
+const char *zx_command_word(zx_command c);           // "" for NONE
 // The help of one command, or of the program (NONE), as it is printed.
 void zx_options_help(zx_command c, zx_text *out);
 

@@ -126,6 +126,14 @@ static void put_foot(const zx_simulated *s, zx_text *out)
                 zx_text_count((double)s->active, a), zx_text_count((double)s->tokens, b), s->unit);
 }
 
+static void put_certificate(const zx_simulated_row *x, zx_text *out)
+{
+    if (x->certificate != NULL)
+        zx_text_put(out, "%s", x->certificate);
+    else
+        zx_robust_text(&x->robust, out);
+}
+
 static void put_one(const zx_simulated *s, zx_text *out)
 {
     const zx_simulated_row *x = &s->rows[0];
@@ -148,6 +156,7 @@ static void put_one(const zx_simulated *s, zx_text *out)
     if (x->over_bytes > 0) zx_text_put(out, ", OVER by %s", zx_text_size(x->over_bytes, b));
     zx_text_put(out, "; %s on the wire each way in %u collectives\n",
                 zx_text_size(x->wire_bytes, a), x->collectives);
+    put_certificate(x, out);
     put_foot(s, out);
     zx_arena_free(&mem);
 }
@@ -178,6 +187,12 @@ static void put_table(const zx_simulated *s, zx_text *out)
     if (fastest != ZX_NONE) zx_text_put(out, "* the fastest within the budget\n");
     put_foot(s, out);
     zx_arena mem = {0};
+    for (uint32_t i = 0; i < s->n_rows; i++) {
+        const zx_simulated_row *x = &s->rows[i];
+        if (x->certificate == NULL && !x->robust.known) continue;
+        zx_text_put(out, "%s: ", zx_policy_name(x->id, &mem));
+        put_certificate(x, out);
+    }
     for (uint32_t i = 0; i < s->n_rows; i++)
         if (s->rows[i].refused != NULL)
             zx_text_put(out, "no plan: %s: %s\n", zx_policy_name(s->rows[i].id, &mem),
@@ -234,7 +249,11 @@ static void json_row(const zx_simulated *s, const zx_simulated_row *x, bool fast
                 x->peak_bytes, x->held_bytes, zx_job_activation_bytes(job), x->over_bytes,
                 x->wire_bytes, x->collectives, x->mended);
     zx_text_json(out, x->knobs);
-    zx_text_put(out, ",\"fastest\":%s}", fastest ? "true" : "false");
+    zx_text_put(out, ",\"fastest\":%s", fastest ? "true" : "false");
+    zx_text_put(out, ",\n\"certificate\":%s,\n\"robust\":",
+                x->certificate_json != NULL ? x->certificate_json : "null");
+    zx_robust_json(&x->robust, out);
+    zx_text_put(out, "}");
 }
 
 void zx_simulated_json(const zx_simulated *s, zx_text *out)

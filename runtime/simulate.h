@@ -3,6 +3,7 @@
 #ifndef ZX_RUNTIME_SIMULATE_H
 #define ZX_RUNTIME_SIMULATE_H
 
+#include "runtime/certificate.h"
 #include "runtime/job_policy.h"
 
 typedef struct zx_simulated_row { // a policy
@@ -13,6 +14,8 @@ typedef struct zx_simulated_row { // a policy
     uint64_t peak_bytes, held_bytes, over_bytes, wire_bytes;
     uint32_t collectives, mended;
     char knobs[160];
+    const char *certificate, *certificate_json; // of zerox's own; NULL
+    zx_robust robust;
 } zx_simulated_row;
 
 typedef struct zx_simulated {

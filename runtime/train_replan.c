@@ -129,6 +129,7 @@ static void judge(zx_train *t, const zx_times *times, zx_plan *plan, verdict *v)
     }
     v->is = plan->step_seconds;
     v->taken = v->was > FASTER * v->is;
+    if (v->taken && zx_train_certify(t, &po, plan, &found) != ZX_OK) t->certificate = NULL;
 }
 
 static zx_status share_verdict(zx_train *t, verdict *v, zx_err *err)

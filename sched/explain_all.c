@@ -287,7 +287,7 @@ static void json_insns(const zx_plan *p, zx_text *out)
     zx_text_put(out, "]");
 }
 
-void zx_explain_json(const zx_graph *g, const zx_plan *p, zx_text *out)
+void zx_explain_json(const zx_graph *g, const zx_plan *p, const char *more, zx_text *out)
 {
     zx_text_put(out, "{\"graph\":");
     zx_text_json(out, g->name);
@@ -307,6 +307,7 @@ void zx_explain_json(const zx_graph *g, const zx_plan *p, zx_text *out)
                 "\"compute_seconds\":%.9g,\"exposed_comm_seconds\":%.9g",
                 p->wire_bytes, zx_plan_hash(p), p->step_seconds, p->compute_seconds,
                 p->exposed_seconds);
+    if (more != NULL) zx_text_put(out, ",\n%s", more);
     json_units(g, p, out);
     json_gathers(g, p, out);
     json_slots(g, p, out);

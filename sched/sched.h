@@ -28,6 +28,7 @@ typedef struct zx_plan_options {
     bool least;                 // --budget min: the least this planner finds a plan for
     bool roomy;                 // no budget was asked for: least memory within 5 % of the best time
     bool no_overlap;            // every launch issued at its first use and waited for at once
+    const bool *pinned;         // by unit: once gathered it stays for the rest of the step; NULL
     uint64_t max_live_elements; // stage3_max_live_parameters where the file states it; 0: none
     uint64_t reduce_bucket_elements; // reduce_bucket_size where the file states it; 0: none
 } zx_plan_options;
@@ -52,7 +53,8 @@ void zx_explain_gathers(const zx_graph *train, const zx_plan *p, const char *uni
 void zx_explain_instructions(const zx_graph *train, const zx_plan *p, zx_text *out);
 void zx_explain_states(const zx_graph *train, const zx_plan *p, const char *unit_glob,
                        zx_text *out);
-void zx_explain_json(const zx_graph *train, const zx_plan *p, zx_text *out);
+// `more`: members to add, as JSON; NULL: none.
+void zx_explain_json(const zx_graph *train, const zx_plan *p, const char *more, zx_text *out);
 // `whose`: what is said of the budget in brackets; NULL: nothing.
 void zx_explain_summary(const zx_plan *p, const char *whose, zx_text *out);
 

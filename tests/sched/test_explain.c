@@ -184,7 +184,7 @@ static void test_json(void **state ZX_UNUSED)
     zx_err err = {0};
     start(&f, 3, 2);
     f.g.name = "hostile \x1b[2J \"name\"";
-    zx_explain_json(&f.g, &f.p, &f.out);
+    zx_explain_json(&f.g, &f.p, NULL, &f.out);
     assert_null(strchr(f.out.at, '\x1b'));
     json_t *json;
     has(&f, "\"policy\":\"zerox\"");
