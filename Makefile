@@ -1,9 +1,10 @@
 # Makefile - the front door: each target installs what it needs where it may, builds and runs. The
 # build itself is CMake's: `cmake -B build && cmake --build build && ctest --test-dir build` works too.
 # SPDX-License-Identifier: Apache-2.0
-.PHONY: help build test demo check check-quick check-long fuzz bench bench-compare bench-executed install clean
+.PHONY: help build test demo check check-quick check-long fuzz bench bench-plan bench-compare bench-executed install clean
 SECONDS_EACH ?= 60
 PREFIX ?= /usr/local
+PARTS ?=
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1 - /p' Makefile
@@ -43,7 +44,12 @@ fuzz: ## libFuzzer on every reader of files, SECONDS_EACH=60
 bench: ## speed of the kernels on this machine
 	@.ci/install build
 	@.ci/build build bench
-	@for program in build/bench.*; do echo "$$program" && "$$program" || exit 1; done
+	@for program in build/bench.products build/bench.sim; do echo "$$program" && "$$program" || exit 1; done
+
+bench-plan: ## what plans of large models have to reach, each figure with what is asked (PARTS="time gaps ratios residency")
+	@.ci/install build
+	@.ci/build build bench.plan
+	@build/bench.plan $(PARTS)
 
 bench-compare: ## predicted against executed steps of every policy, GPT-2 124M at three bandwidths (minutes)
 	@.ci/install build

@@ -111,6 +111,42 @@ uint64_t zx_policy_room(const zx_plan_options *o)
     return (uint64_t)(0.9 * (double)o->machine.device_bytes);
 }
 
+uint64_t zx_policy_less(uint64_t room, const zx_policy_result *over, const zx_plan_options *o,
+                        int nth)
+{
+    const uint64_t more = (over->plan.arena_bytes - o->budget) << nth;
+    return room > more ? room - more : 0;
+}
+
+int64_t zx_policy_rounded(int64_t x)
+{
+    int64_t unit = 1;
+    while (x / unit >= 100) unit *= 10;
+    return x / unit * unit;
+}
+
+void zx_policy_put_elements(zx_text *out, int64_t x)
+{
+    int64_t head = x;
+    int power = 0;
+    for (; head > 99 || (head > 9 && head % 10 == 0); head /= 10) power++;
+    if (x >= ZX_POLICY_ANY)
+        zx_text_put(out, "any");
+    else if (x < 1000)
+        zx_text_put(out, "%lld", (long long)x);
+    else
+        zx_text_put(out, "%ge%d", head > 9 ? (double)head / 10 : (double)head, power + (head > 9));
+}
+
+void zx_policy_put_bucket(zx_policy_result *out, int64_t elements)
+{
+    zx_text t = {0};
+    zx_text_put(&t, "%s%sreduce bucket ", out->knobs, out->knobs[0] != '\0' ? ", " : "");
+    zx_policy_put_elements(&t, elements);
+    snprintf(out->knobs, sizeof out->knobs, "%s (elements)", t.at);
+    zx_text_free(&t);
+}
+
 static int by_time(const void *a, const void *b)
 {
     const zx_ready *x = a, *y = b;

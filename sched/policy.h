@@ -22,13 +22,15 @@ typedef struct zx_policy_input {
     const char *hooks_why;
     zx_hook_limits limits; // of DeepSpeed's keys, for hooks; reduce_bucket also for zero1, zero2,
                            // deepcompile
+    bool own_limits;       // nobody asked for a budget: limits stay as they are, whatever it is
     const zx_times *times; // measured, for the simulator; NULL
 } zx_policy_input;
 
 typedef struct zx_policy_result {
     zx_plan plan;    // simulated and, where it can be executed, checked
     bool over;       // arena_bytes > the budget
-    char knobs[160]; // what a search chose: "prefetch 2e7, live 1e9, …"; "" where none did
+    char knobs[160]; // what a search chose: "prefetch 2e7, live 1e9, …"; limits that were lowered
+                     // since they exceed the budget; "" where there is nothing to say
     uint32_t mended; // holds lengthened, because the executed graph reads a unit elsewhere
                      // than its module does
 } zx_policy_result;
@@ -55,8 +57,10 @@ const char *zx_policy_name(zx_policy_id id, zx_arena *mem);
 // All rows of a word ("hooks" has two), in order; E_USAGE with the nearest word.
 zx_status zx_policy_find(const char *word, zx_policy_id *out, uint32_t *n, zx_err *err);
 
-// Makes the Plan of the first optimizer step in which the policy has settled. A policy that takes
-// no notice of the budget may exceed it (result.over). zerox refuses a budget that nothing fits in.
+// Makes the Plan of the first optimizer step in which the policy has settled. Where a policy's own
+// limits exceed the budget it runs with the largest that fit (result.knobs); where none do, or it
+// has none, in the reservation that it needs (result.over). zerox refuses a budget that nothing
+// fits in.
 zx_status zx_policy_plan(zx_policy_id id, const zx_policy_input *in, zx_arena *mem,
                          zx_policy_result *out, zx_err *err);
 

@@ -299,9 +299,10 @@ static void write_down(zx_schedule *s, const zx_policy_input *in, const zx_trace
     }
 }
 
-zx_status zx_policy_deepcompile(zx_policy_id id, const zx_policy_input *in, const zx_trace *t,
-                                const zx_plan_options *o, zx_arena *mem, zx_policy_result *out,
-                                zx_err *err)
+// With the bucket of in->limits: the most memory for gathers that fits.
+static zx_status make_within(zx_policy_id id, const zx_policy_input *in, const zx_trace *t,
+                             const zx_plan_options *o, zx_arena *mem, zx_policy_result *out,
+                             zx_err *err)
 {
     const uint64_t room = zx_policy_room(o);
     uint64_t most = room;
@@ -317,4 +318,71 @@ zx_status zx_policy_deepcompile(zx_policy_id id, const zx_policy_input *in, cons
         most = most > over && i + 1 < SHRINKS ? most - over : 0;
         zx_arena_rewind(mem, mark);
     }
+}
+
+// Whether anything fits with the bucket of in->limits, before placement: each gather at its use.
+static zx_status could_fit(const zx_policy_input *in, const zx_trace *t, const zx_plan_options *o,
+                           bool *fits, zx_err *err)
+{
+    zx_arena scratch = {0};
+    zx_schedule s;
+    zx_policy_result unused;
+    uint32_t mended;
+    write_down(&s, in, t, o, 0, &scratch, &unused);
+    const zx_status st = zx_schedule_finish(&s, &mended, err);
+    if (st == ZX_OK) *fits = zx_schedule_load(&s) <= o->budget;
+    zx_arena_free(&scratch);
+    return st;
+}
+
+// Elements of the largest gradient, and of all.
+static int64_t largest_gradient(const zx_trace *t, int64_t *all)
+{
+    const zx_graph *g = t->graph;
+    int64_t most = 0;
+    *all = 0;
+    for (uint32_t u = 0; u < g->n_params; u++) {
+        const int64_t n = zx_shape_count(&g->values[g->params[u].value].type.shape);
+        if (!zx_param_trained(g, u)) continue;
+        if (n > most) most = n;
+        *all += n;
+    }
+    return most;
+}
+
+// Its own bucket leaves no room: the half, the quarter and so on, down to the largest gradient; the
+// fastest of those that fit, since the memory that a smaller one leaves is for gathers.
+static zx_status make_fitting(zx_policy_id id, const zx_policy_input *in, const zx_trace *t,
+                              const zx_plan_options *o, zx_arena *mem, zx_policy_result *out,
+                              zx_err *err)
+{
+    zx_policy_input with = *in;
+    int64_t *bucket = &with.limits.reduce_bucket, all;
+    const int64_t least = largest_gradient(t, &all);
+    if (*bucket > all) *bucket = all;
+    while (*bucket > least) {
+        zx_policy_result r = {0};
+        bool fits;
+        *bucket = *bucket / 2 > least ? zx_policy_rounded(*bucket / 2) : least;
+        ZX_TRY(could_fit(&with, t, o, &fits, err));
+        if (!fits) continue;
+        const zx_mark mark = zx_arena_mark(mem);
+        ZX_TRY(make_within(id, &with, t, o, mem, &r, err));
+        if (!r.over && (out->over || r.plan.step_seconds < out->plan.step_seconds)) {
+            zx_policy_put_bucket(&r, *bucket);
+            *out = r;
+        } else {
+            zx_arena_rewind(mem, mark);
+        }
+    }
+    return ZX_OK;
+}
+
+zx_status zx_policy_deepcompile(zx_policy_id id, const zx_policy_input *in, const zx_trace *t,
+                                const zx_plan_options *o, zx_arena *mem, zx_policy_result *out,
+                                zx_err *err)
+{
+    ZX_TRY(make_within(id, in, t, o, mem, out, err));
+    if (!out->over || in->own_limits || o->ranks == 1) return ZX_OK;
+    return make_fitting(id, in, t, o, mem, out, err);
 }

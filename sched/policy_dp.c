@@ -13,6 +13,7 @@
 #define DDP_BUCKET (UINT64_C(25) << 20)
 // DeepSpeed's allgather_bucket_size, elements.
 #define ALLGATHER_BUCKET UINT64_C(500000000)
+#define RAISES 5 // bisections of a bucket that is lowered to the budget
 
 static void reduce_ddp(zx_schedule *s, uint32_t micro, const zx_ready *list, uint32_t n)
 {
@@ -68,34 +69,106 @@ uint32_t zx_policy_buckets(zx_schedule *s, uint32_t micro, const zx_ready *list,
     return last;
 }
 
+static void write_zero(zx_schedule *s, zx_policy_id id, const zx_trace *t, const zx_plan_options *o,
+                       uint64_t bucket, zx_arena *mem)
+{
+    uint32_t n;
+    zx_schedule_start(s, t, o, mem);
+    const zx_ready *list = zx_policy_ready(s, &n);
+    s->local = id == ZX_POLICY_ZERO1_ONCE;
+    s->update_launch = ALLGATHER_BUCKET * (n > 0 ? list[0].bytes / list[0].elements : 1);
+    for (uint32_t m = s->local ? o->micro_batches - 1 : 0; m < o->micro_batches; m++)
+        zx_policy_buckets(s, m, list, n, bucket, false);
+}
+
 static zx_status make_zero(zx_policy_id id, const zx_policy_input *in, const zx_trace *t,
-                           const zx_plan_options *o, zx_arena *mem, zx_policy_result *out,
-                           zx_err *err)
+                           const zx_plan_options *o, uint64_t bucket, zx_arena *mem,
+                           zx_policy_result *out, zx_err *err)
 {
     zx_arena scratch = {0};
     zx_schedule s;
-    uint32_t n;
-    zx_schedule_start(&s, t, o, &scratch);
-    const zx_ready *list = zx_policy_ready(&s, &n);
-    s.local = id == ZX_POLICY_ZERO1_ONCE;
-    s.update_launch = ALLGATHER_BUCKET * (n > 0 ? list[0].bytes / list[0].elements : 1);
-    for (uint32_t m = s.local ? o->micro_batches - 1 : 0; m < o->micro_batches; m++)
-        zx_policy_buckets(&s, m, list, n, (uint64_t)in->limits.reduce_bucket, false);
+    write_zero(&s, id, t, o, bucket, &scratch);
     const zx_status st = zx_policy_finish(&s, id, in, mem, out, err);
     zx_arena_free(&scratch);
     return st;
+}
+
+// Whether a bucket fits in `room`, before placement.
+static zx_status try_bucket(const zx_trace *t, const zx_plan_options *o, uint64_t bucket,
+                            uint64_t room, bool *fits, zx_err *err)
+{
+    zx_arena scratch = {0};
+    zx_schedule s;
+    uint32_t mended;
+    write_zero(&s, ZX_POLICY_ZERO2, t, o, bucket, &scratch);
+    const zx_status st = zx_schedule_finish(&s, &mended, err);
+    if (st == ZX_OK) *fits = zx_schedule_load(&s) <= room;
+    zx_arena_free(&scratch);
+    return st;
+}
+
+// The largest that fits, to two digits; 0: none does.
+static zx_status fit_bucket(const zx_trace *t, const zx_plan_options *o, uint64_t own,
+                            uint64_t room, uint64_t *bucket, zx_err *err)
+{
+    uint64_t low = own, high = own;
+    bool fits = false;
+    for (; !fits && low > 0; low /= 2) {
+        high = low;
+        const uint64_t half = (uint64_t)zx_policy_rounded((int64_t)(low / 2));
+        ZX_TRY(try_bucket(t, o, half, room, &fits, err));
+        *bucket = fits ? half : 0;
+    }
+    for (int i = 0; fits && i < RAISES; i++) {
+        const uint64_t middle = (uint64_t)zx_policy_rounded((int64_t)((*bucket + high) / 2));
+        bool more;
+        ZX_TRY(try_bucket(t, o, middle, room, &more, err));
+        if (more) *bucket = middle;
+        if (!more) high = middle;
+    }
+    return ZX_OK;
+}
+
+// Where a rank's gradients are sharded, what waits in a bucket takes memory of its own.
+static zx_status make_fitting(const zx_policy_input *in, const zx_trace *t,
+                              const zx_plan_options *o, zx_arena *mem, zx_policy_result *out,
+                              zx_err *err)
+{
+    const zx_graph *g = t->graph;
+    uint64_t own = 1, room = o->budget;
+    for (uint32_t u = 0; u < g->n_params; u++)
+        own += (uint64_t)zx_shape_count(&g->values[g->params[u].value].type.shape);
+    if ((uint64_t)in->limits.reduce_bucket < own) own = (uint64_t)in->limits.reduce_bucket;
+    for (int i = 0; i < ZX_POLICY_SHRINKS; i++) {
+        uint64_t bucket = 0;
+        zx_policy_result r = {0};
+        ZX_TRY(fit_bucket(t, o, own, room, &bucket, err));
+        if (bucket == 0) return ZX_OK;
+        const zx_mark mark = zx_arena_mark(mem);
+        ZX_TRY(make_zero(ZX_POLICY_ZERO2, in, t, o, bucket, mem, &r, err));
+        if (!r.over) {
+            zx_policy_put_bucket(&r, (int64_t)bucket);
+            *out = r;
+            return ZX_OK;
+        }
+        room = zx_policy_less(room, &r, o, i);
+        zx_arena_rewind(mem, mark);
+    }
+    return ZX_OK;
 }
 
 zx_status zx_policy_zero1(zx_policy_id id, const zx_policy_input *in, const zx_trace *t,
                           const zx_plan_options *o, zx_arena *mem, zx_policy_result *out,
                           zx_err *err)
 {
-    return make_zero(id, in, t, o, mem, out, err);
+    return make_zero(id, in, t, o, (uint64_t)in->limits.reduce_bucket, mem, out, err);
 }
 
 zx_status zx_policy_zero2(zx_policy_id id, const zx_policy_input *in, const zx_trace *t,
                           const zx_plan_options *o, zx_arena *mem, zx_policy_result *out,
                           zx_err *err)
 {
-    return make_zero(id, in, t, o, mem, out, err);
+    ZX_TRY(make_zero(id, in, t, o, (uint64_t)in->limits.reduce_bucket, mem, out, err));
+    if (!out->over || in->own_limits || o->ranks == 1) return ZX_OK;
+    return make_fitting(in, t, o, mem, out, err);
 }

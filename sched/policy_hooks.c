@@ -292,16 +292,53 @@ zx_status zx_hooks_write(zx_schedule *s, const zx_hooks *h, const zx_hook_limits
     return st;
 }
 
+static zx_status make_with(zx_policy_id id, const zx_policy_input *in, const zx_hook_limits *l,
+                           const int64_t *at, const zx_trace *t, const zx_plan_options *o,
+                           zx_arena *mem, zx_policy_result *out, zx_err *err)
+{
+    zx_arena scratch = {0};
+    zx_schedule s;
+    zx_schedule_start(&s, t, o, &scratch);
+    zx_status st = zx_hooks_write(&s, in->hooks, l, at, id == ZX_POLICY_HOOKS_DS, err);
+    if (st == ZX_OK) st = zx_policy_finish(&s, id, in, mem, out, err);
+    zx_arena_free(&scratch);
+    return st;
+}
+
+// The largest limits that fit; where none do *out is left as it is.
+static zx_status make_fitting(zx_policy_id id, const zx_policy_input *in, const int64_t *at,
+                              const zx_trace *t, const zx_plan_options *o, zx_arena *mem,
+                              zx_policy_result *out, zx_err *err)
+{
+    uint64_t room = o->budget;
+    for (int i = 0; i < ZX_POLICY_SHRINKS; i++) {
+        zx_hook_limits l;
+        zx_policy_result r = {0};
+        bool fits;
+        ZX_TRY(zx_hooks_fit(in, t, o, at, id == ZX_POLICY_HOOKS_DS, room, &l, &fits, err));
+        if (!fits) return ZX_OK;
+        const zx_mark mark = zx_arena_mark(mem);
+        ZX_TRY(make_with(id, in, &l, at, t, o, mem, &r, err));
+        if (!r.over) {
+            zx_hooks_put_limits(&l, r.knobs, sizeof r.knobs);
+            *out = r;
+            return ZX_OK;
+        }
+        room = zx_policy_less(room, &r, o, i);
+        zx_arena_rewind(mem, mark);
+    }
+    return ZX_OK;
+}
+
 zx_status zx_policy_hooks(zx_policy_id id, const zx_policy_input *in, const zx_trace *t,
                           const zx_plan_options *o, zx_arena *mem, zx_policy_result *out,
                           zx_err *err)
 {
     zx_arena scratch = {0};
-    zx_schedule s;
-    zx_schedule_start(&s, t, o, &scratch);
     const int64_t *at = zx_hooks_boundaries(t, in->hooks, &scratch);
-    zx_status st = zx_hooks_write(&s, in->hooks, &in->limits, at, id == ZX_POLICY_HOOKS_DS, err);
-    if (st == ZX_OK) st = zx_policy_finish(&s, id, in, mem, out, err);
+    zx_status st = make_with(id, in, &in->limits, at, t, o, mem, out, err);
+    if (st == ZX_OK && out->over && !in->own_limits && o->ranks > 1)
+        st = make_fitting(id, in, at, t, o, mem, out, err);
     zx_arena_free(&scratch);
     return st;
 }

@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MICRO_BATCHES 2      // of a step that is timed; the whole step is planned for the best
-#define WORK 1500000         // steps timed in all, over all candidates
-#define FEWEST 40            // candidates, however large the model
-#define MOST 600             // and however small
-#define CLIMBS 3             // places that are climbed from
-#define PLACED 8             // candidates that are placed at most
-#define FAR (INT64_MAX / 16) // a limit that binds nothing
+#define MICRO_BATCHES 2 // of a step that is timed; the whole step is planned for the best
+#define WORK 1500000    // steps timed in all, over all candidates
+#define FEWEST 40       // candidates, however large the model
+#define MOST 600        // and however small
+#define CLIMBS 3        // places that are climbed from
+#define PLACED 8        // candidates that are placed at most
+#define FAR ZX_POLICY_ANY
 
 typedef enum axis { PREFETCH, LIVE, REUSE, BUCKET, PERSIST, PERSIST_ALL, AXES } axis;
 typedef struct point {
@@ -264,65 +264,59 @@ static uint32_t ranked(const search *k, candidate *list)
 
 // ---- the policy ---------------------------------------------------------------------------------
 
-static void put_number(zx_text *t, const char *name, int64_t x)
-{
-    if (x >= FAR)
-        zx_text_put(t, "%sany", name);
-    else if (x < 1000)
-        zx_text_put(t, "%s%lld", name, (long long)x);
-    else {
-        int power = 0;
-        int64_t head = x;
-        for (; head % 10 == 0; head /= 10) power++;
-        if (head > 9) power++;
-        zx_text_put(t, "%s%g", name, head > 9 ? (double)head / 10 : (double)head);
-        zx_text_put(t, "e%d", power);
-    }
-}
-
-static void put_knobs(const point *p, zx_policy_result *out)
-{
-    static const char *const names[AXES] = {"prefetch ",        ", live ",    ", reuse ",
-                                            ", reduce bucket ", ", persist ", "/"};
-    zx_text t = {0};
-    for (uint32_t a = 0; a < AXES; a++)
-        if (a != PERSIST_ALL || p->x[a] < FAR) put_number(&t, names[a], p->x[a]);
-    snprintf(out->knobs, sizeof out->knobs, "%s (elements)", t.at);
-    zx_text_free(&t);
-}
-
-// The best that fits once it is placed; if none does, the one that takes least.
+// The best that fits once it is placed; if none does, the one that takes least. What placement lost
+// with one it will lose with others: those that would then be over are passed by.
 static zx_status place_best(search *k, const candidate *list, uint32_t n, zx_policy_id id,
                             const zx_trace *t, const zx_plan_options *o, zx_arena *mem,
                             zx_policy_result *out, zx_err *err)
 {
-    zx_policy_result best = {0};
+    zx_policy_result best = {.over = true};
     zx_status st = ZX_OK;
-    for (uint32_t i = 0; i < n && i < PLACED && st == ZX_OK; i++) {
+    uint64_t lost = 0;
+    uint32_t placed = 0;
+    for (uint32_t i = 0; i < n && placed < PLACED && best.over && st == ZX_OK; i++) {
         zx_arena tmp = {0};
         zx_schedule s;
         zx_policy_result r = {0};
         const zx_hook_limits l = limits_of(&list[i].p);
+        if (placed > 0 && list[0].fits && list[i].load + lost > o->budget) continue;
         zx_schedule_start(&s, t, o, &tmp);
         st = zx_hooks_write(&s, k->in->hooks, &l, k->at, k->copies, err);
         if (st == ZX_OK) st = zx_policy_finish(&s, id, k->in, mem, &r, err);
         zx_arena_free(&tmp);
-        put_knobs(&list[i].p, &r);
-        if (st == ZX_OK && (i == 0 || r.plan.arena_bytes < best.plan.arena_bytes)) best = r;
-        if (!best.over) break;
+        if (st != ZX_OK) break;
+        zx_hooks_put_limits(&l, r.knobs, sizeof r.knobs);
+        if (r.plan.arena_bytes > list[i].load + lost) lost = r.plan.arena_bytes - list[i].load;
+        if (placed++ == 0 || r.plan.arena_bytes < best.plan.arena_bytes) best = r;
     }
     *out = best;
     return st;
 }
 
+static point point_of(const zx_hook_limits *l)
+{
+    return (point){{l->prefetch_bucket, l->max_live, l->max_reuse, l->reduce_bucket,
+                    l->param_persistence, l->model_persistence < FAR ? l->model_persistence : FAR}};
+}
+
+// Never worse than what was given, or what of it fits.
+static zx_status try_given(search *k, zx_err *err)
+{
+    candidate c;
+    zx_hook_limits fit;
+    bool fits;
+    const point given = point_of(&k->in->limits);
+    ZX_TRY(try(k, &given, &c, err));
+    if (c.fits) return ZX_OK;
+    ZX_TRY(zx_hooks_fit(k->in, k->t, k->o, k->at, k->copies, k->o->budget, &fit, &fits, err));
+    if (!fits) return ZX_OK;
+    const point lowered = point_of(&fit);
+    return try(k, &lowered, &c, err);
+}
+
 static zx_status look_for(search *k, zx_err *err)
 {
-    const zx_hook_limits *l = &k->in->limits;
-    candidate own;
-    const point given = {{l->prefetch_bucket, l->max_live, l->max_reuse, l->reduce_bucket,
-                          l->param_persistence,
-                          l->model_persistence < FAR ? l->model_persistence : FAR}};
-    ZX_TRY(try(k, &given, &own, err)); // never worse than what was given
+    ZX_TRY(try_given(k, err));
     ZX_TRY(try_grid(k, err));
     candidate *list = ZX_NEW(k->mem, candidate, k->n_tried);
     const uint32_t n = ranked(k, list);

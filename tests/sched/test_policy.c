@@ -341,6 +341,72 @@ static void test_deepcompile_prefetch(void **state ZX_UNUSED)
     zx_arena_free(&mem);
 }
 
+// ---- limits that exceed the budget --------------------------------------------------------------
+
+static void plan_within(zx_policy_id id, const zx_graph *g, uint64_t budget, bool own_limits,
+                        zx_arena *mem, zx_policy_result *out)
+{
+    zx_err err = {0};
+    zx_plan_options o = options(2, 2);
+    o.budget = budget;
+    zx_policy_input in = input(g, &o, 1000000000);
+    in.own_limits = own_limits;
+    assert_zx_ok(zx_policy_plan(id, &in, mem, out, &err), &err);
+}
+
+// A bucket of all gradients doesn't fit: the largest that does, named; where nobody asked for a
+// budget, or nothing fits, its own.
+static const struct lowered_row {
+    const char *name;
+    zx_policy_id id;
+    uint32_t part; // of what its own bucket needs, in percent
+} lowered_rows[] = {
+    {"zero2", ZX_POLICY_ZERO2, 95},
+    {"deepcompile", ZX_POLICY_DEEPCOMPILE, 80},
+};
+
+static void test_lowered(void **state)
+{
+    const struct lowered_row *row = *state;
+    zx_arena mem = {0};
+    zx_graph g;
+    zx_policy_result own, kept, low, none;
+    make_gpt(&mem, 6, 64, 2, 17, 2, 8, &g);
+    plan_within(row->id, &g, 1, true, &mem, &own);
+    const uint64_t budget = own.plan.arena_bytes * row->part / 100;
+    plan_within(row->id, &g, budget, true, &mem, &kept);
+    assert_true(kept.over && strstr(kept.knobs, "reduce bucket") == NULL);
+    plan_within(row->id, &g, budget, false, &mem, &low);
+    assert_false(low.over);
+    assert_true(low.plan.arena_bytes <= budget);
+    const char *knob = strstr(low.knobs, "reduce bucket ");
+    assert_non_null(knob);
+    const double bucket = strtod(knob + strlen("reduce bucket "), NULL);
+    assert_true(bucket > 1000 && bucket < 400000);
+    // Nothing fits.
+    plan_within(row->id, &g, 1, false, &mem, &none);
+    assert_true(none.over && none.plan.arena_bytes == own.plan.arena_bytes);
+    assert_string_equal(none.knobs, own.knobs);
+    zx_arena_free(&mem);
+}
+
+// A bucket a tenth larger doesn't fit.
+static void test_largest_bucket(void **state ZX_UNUSED)
+{
+    zx_arena mem = {0};
+    zx_graph g;
+    zx_policy_result own, low, larger;
+    make_gpt(&mem, 6, 64, 2, 17, 2, 8, &g);
+    plan_within(ZX_POLICY_ZERO2, &g, 1, true, &mem, &own);
+    const uint64_t budget = own.plan.arena_bytes * 95 / 100;
+    plan_within(ZX_POLICY_ZERO2, &g, budget, false, &mem, &low);
+    const double bucket = strtod(low.knobs + strlen("reduce bucket "), NULL);
+    zx_plan_options o = options(2, 2);
+    plan(ZX_POLICY_ZERO2, &g, &o, (int64_t)(1.1 * bucket), &mem, &larger);
+    assert_true(larger.plan.arena_bytes > budget);
+    zx_arena_free(&mem);
+}
+
 // ---- the table ----------------------------------------------------------------------------------
 
 static const struct find_row {
@@ -427,14 +493,17 @@ int main(void)
         cmocka_unit_test(test_fsdp_modules),        cmocka_unit_test(test_fsdp_tuned),
         cmocka_unit_test(test_deepcompile_budgets), cmocka_unit_test(test_deepcompile_prefetch),
         cmocka_unit_test(test_no_modules),          cmocka_unit_test(test_zerox),
+        cmocka_unit_test(test_largest_bucket),
     };
-    struct CMUnitTest
-        tests[ZX_COUNT(plain) + ZX_POLICY_COUNT + ZX_COUNT(count_rows) + ZX_COUNT(find_rows)];
+    struct CMUnitTest tests[ZX_COUNT(plain) + ZX_POLICY_COUNT + ZX_COUNT(count_rows) +
+                            ZX_COUNT(lowered_rows) + ZX_COUNT(find_rows)];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(count_rows); i++)
         tests[n++] = zx_case(count_rows[i].name, test_counts, &count_rows[i]);
     for (size_t i = 0; i < ZX_COUNT(find_rows); i++)
         tests[n++] = zx_case(find_rows[i].name, test_find, &find_rows[i]);
+    for (size_t i = 0; i < ZX_COUNT(lowered_rows); i++)
+        tests[n++] = zx_case(lowered_rows[i].name, test_lowered, &lowered_rows[i]);
     for (size_t i = 0; i < ZX_COUNT(plain); i++) tests[n++] = plain[i];
     zx_arena names = {0};
     for (uint32_t i = 0; i < ZX_POLICY_COUNT; i++)

@@ -488,13 +488,19 @@ static void test_random(void **state ZX_UNUSED)
 
 // ---- searched limits ----------------------------------------------------------------------------
 
+static void plan_with(fixture *f, zx_policy_id id, uint64_t budget, const zx_hook_limits *l,
+                      zx_policy_result *out)
+{
+    zx_plan_options o = options(2, 3);
+    o.budget = budget;
+    const zx_policy_input in = input(f, &o, l);
+    assert_zx_ok(zx_policy_plan(id, &in, &f->mem, out, &f->err), &f->err);
+}
+
 static void plan_of(fixture *f, zx_policy_id id, uint64_t budget, zx_policy_result *out)
 {
     static const zx_hook_limits l = {50000000, LOTS, LOTS, 100000, INT64_MAX, 500000000, 1, false};
-    zx_plan_options o = options(2, 3);
-    o.budget = budget;
-    const zx_policy_input in = input(f, &o, &l);
-    assert_zx_ok(zx_policy_plan(id, &in, &f->mem, out, &f->err), &f->err);
+    plan_with(f, id, budget, &l, out);
 }
 
 static void test_tuned(void **state ZX_UNUSED)
@@ -526,13 +532,84 @@ static void test_tuned(void **state ZX_UNUSED)
     }
 }
 
+// ---- limits that exceed the budget --------------------------------------------------------------
+
+// Only vectors persist.
+static const zx_hook_limits loose = {50000000, LOTS, LOTS, 16, INT64_MAX, 500000000, 1, false};
+
+static void test_lowered(void **state ZX_UNUSED)
+{
+    static const zx_policy_id forms[] = {ZX_POLICY_HOOKS, ZX_POLICY_HOOKS_DS};
+    const zx_hooks_options none = {0};
+    for (int form = 0; form < 2; form++) {
+        fixture f;
+        zx_policy_result own, low, again, nothing;
+        open_model(&f, "plain", &none);
+        plan_with(&f, forms[form], UINT64_MAX, &loose, &own);
+        assert_string_equal(own.knobs, "");
+        const uint64_t budget = own.plan.arena_bytes * 9 / 10;
+        plan_with(&f, forms[form], budget, &loose, &low);
+        assert_true(!low.over && low.plan.arena_bytes <= budget);
+        assert_non_null(strstr(low.knobs, "reduce bucket "));
+        plan_with(&f, forms[form], budget, &loose, &again);
+        assert_true(zx_plan_hash(&low.plan) == zx_plan_hash(&again.plan));
+        // Nothing fits: its own, over.
+        plan_with(&f, forms[form], 1, &loose, &nothing);
+        assert_true(nothing.over);
+        assert_true(nothing.plan.arena_bytes == own.plan.arena_bytes);
+        assert_string_equal(nothing.knobs, "");
+        close_model(&f);
+    }
+}
+
+// None of the three could be a quarter larger.
+static void test_largest(void **state ZX_UNUSED)
+{
+    const zx_hooks_options none = {0};
+    fixture f;
+    zx_policy_result own;
+    open_model(&f, "plain", &none);
+    plan_with(&f, ZX_POLICY_HOOKS_DS, UINT64_MAX, &loose, &own);
+    zx_plan_options o = options(2, 2);
+    zx_trace t;
+    assert_zx_ok(zx_trace_make(&f.train, &o, &f.mem, &t, &f.err), &f.err);
+    const int64_t *at = zx_hooks_boundaries(&t, &f.h, &f.mem);
+    uint32_t bound = 0;
+    int64_t all = 0;
+    for (uint32_t i = 0; i < f.h.n_params; i++) all += f.h.numel[i];
+    for (uint64_t part = 5; part < 10; part++) {
+        const uint64_t room = own.plan.arena_bytes * part / 10;
+        zx_hook_limits fit;
+        bool fits;
+        const zx_policy_input in = input(&f, &o, &loose);
+        assert_zx_ok(zx_hooks_fit(&in, &t, &o, at, true, room, &fit, &fits, &f.err), &f.err);
+        if (!fits) continue;
+        for (int k = 0; k < 3; k++) {
+            zx_hook_limits more = fit;
+            int64_t *x[] = {&more.reduce_bucket, &more.prefetch_bucket, &more.max_live};
+            *x[k] = *x[k] * 5 / 4 + 1;
+            if (k == 2) more.max_reuse = more.max_reuse * 5 / 4 + 1;
+            if (*x[k] > all) continue; // its own
+            zx_schedule s;
+            uint32_t mended;
+            zx_schedule_start(&s, &t, &o, &f.mem);
+            assert_zx_ok(zx_hooks_write(&s, &f.h, &more, at, true, &f.err), &f.err);
+            assert_zx_ok(zx_schedule_finish(&s, &mended, &f.err), &f.err);
+            if (zx_schedule_load(&s) <= room) fail_msg("part %d, limit %d", (int)part, k);
+            bound++;
+        }
+    }
+    assert_true(bound > 0);
+    close_model(&f);
+}
+
 #define ROWS(table, run)                                                                           \
     for (size_t i = 0; i < ZX_COUNT(table); i++) tests[n++] = zx_case(table[i].name, run, &table[i])
 
 int main(void)
 {
     struct CMUnitTest
-        tests[ZX_COUNT(at_rows) + ZX_COUNT(logs) + ZX_COUNT(write_rows) + ZX_COUNT(plan_rows) + 2];
+        tests[ZX_COUNT(at_rows) + ZX_COUNT(logs) + ZX_COUNT(write_rows) + ZX_COUNT(plan_rows) + 4];
     size_t n = 0;
     ROWS(at_rows, test_at);
     ROWS(logs, test_log);
@@ -540,5 +617,7 @@ int main(void)
     ROWS(plan_rows, test_plan);
     tests[n++] = zx_case("limits at random", test_random, NULL);
     tests[n++] = zx_case("searched limits", test_tuned, NULL);
+    tests[n++] = zx_case("limits that are lowered to the budget", test_lowered, NULL);
+    tests[n++] = zx_case("they are the largest", test_largest, NULL);
     return _cmocka_run_group_tests("policy_hooks", tests, n, NULL, NULL);
 }
