@@ -132,7 +132,7 @@ void zx_auto_text(const zx_auto *a, zx_text *out)
 static void json_number(const char *name, double x, zx_text *out)
 {
     zx_text_put(out, ", \"%s\": ", name);
-    if (x > 0)
+    if (x > 0 && isfinite(x))
         zx_text_put(out, "%.9g", x);
     else
         zx_text_put(out, "null");

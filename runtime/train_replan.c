@@ -87,7 +87,7 @@ static zx_status begin_measuring(zx_train *t, zx_err *err)
     t->session = zx_measuring_session(m);
     zx_launch_watch(t->session);
     zx_session_close(before);
-    return ZX_OK;
+    return zx_world_agree(t->world, ZX_OK, err); // all have given back its memory
 }
 
 // By `plan`, in place of the session that was measured.
@@ -100,7 +100,7 @@ static zx_status go_on(zx_train *t, const zx_plan *plan, zx_err *err)
     zx_launch_watch(next);
     zx_train_close_session(t);
     t->session = next;
-    return ZX_OK;
+    return zx_world_agree(t->world, ZX_OK, err);
 }
 
 // ---- the plan -----------------------------------------------------------------------------------
