@@ -5,10 +5,10 @@
 #define ZX_RUNTIME_CMD_H
 
 #include "graph/preset.h"
-#include "graph/recompute.h"
 #include "proto/onnx_file.h"
 #include "runtime/config.h"
 #include "runtime/data.h"
+#include "runtime/job_recompute.h"
 #include "runtime/memory.h"
 #include "runtime/options.h"
 
@@ -49,15 +49,18 @@ typedef struct zx_job {
     zx_notes hook_notes; // the same, of who asks for hooks (job_policy.h)
     uint32_t n_said;
     zx_precision precision;
-    uint32_t accumulate_bytes; // of an element of a gradient's accumulator; 0: as the parameter's
-    zx_recompute_kind recompute;
-    zx_machine machine;      // that is planned for: of zx_job_plan_options
-    zx_plan_options planned; // what zx_job_plan made its plan from
-    const char *preset;      // its name, where the model is one; NULL: a file
-    zx_text preset_bytes;    // and the file that it stands for
-    zx_graph forward, train; // train: as it is planned
-    zx_graph computed;       // the same in float32, as kernels of this version run it
-    uint64_t n_elements;     // of all parameters
+    uint32_t accumulate_bytes;   // of an element of a gradient's accumulator; 0: as the parameter's
+    zx_recompute_kind recompute; // of train
+    bool recompute_auto;         // decided when it is planned; until then train has none
+    zx_machine machine;          // that is planned for: of zx_job_plan_options
+    zx_plan_options planned;     // what zx_job_plan made its plan from
+    const char *preset;          // its name, where the model is one; NULL: a file
+    zx_text preset_bytes;        // and the file that it stands for
+    zx_graph forward, train;     // train: as it is planned
+    zx_graph computed;           // the same in float32, as kernels of this version run it
+    zx_graph plain;              // in float32, and nothing is recomputed
+    zx_variant variant;          // of it, that train and computed are
+    uint64_t n_elements;         // of all parameters
 } zx_job;
 
 // Reads config and model file, finds the data, resolves the batch. ranks: of the run. Data may be
@@ -68,7 +71,7 @@ zx_status zx_job_open_preset(zx_job *job, const zx_options *o, uint32_t ranks,
                              zx_preset_sizes *sizes, zx_preset_info *info, zx_err *err);
 // Imports; forward_only stops there (check), else also data is bound and the train graph made.
 zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err);
-// job->train and ->computed of job->forward.
+// job->plain of job->forward, and ->train and ->computed as job->recompute says.
 zx_status zx_job_train_graph(zx_job *job, zx_err *err);
 // What a planner is told; finds the machine, and with it the budget.
 zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, zx_err *err);

@@ -128,7 +128,6 @@ zx_status zx_compare_open(zx_comparing *k, const zx_options *o, const zx_compare
                         zx_arena_printf(&k->job.mem, "zerox compare %s --execute", model), err);
     }
     if (st != ZX_OK) return st;
-    ZX_TRY(zx_job_recompute(&k->job, err));
     return zx_job_import(&k->job, false, err);
 }
 
@@ -197,7 +196,8 @@ static zx_status write_report(const zx_comparing *k, const zx_sweep *curve, zx_e
     for (uint32_t i = 0; i < c->n_rows; i++) {
         const zx_compare_row *r = &c->rows[i];
         rows[i] = (zx_report_policy){.policy = zx_policies[r->id].word,
-                                     .form = zx_policies[r->id].form,
+                                     .form = r->variant != NULL ? "recompute auto"
+                                                                : zx_policies[r->id].form,
                                      .predicted_seconds = r->predicted,
                                      .measured_seconds = r->median,
                                      .peak_bytes = r->result.plan.arena_bytes,
@@ -217,7 +217,7 @@ static zx_status write_report(const zx_comparing *k, const zx_sweep *curve, zx_e
     const zx_report report = {
         .title = c->model,
         .machine = c->machine,
-        .train = &k->job.train,
+        .train = c->rows[here].variant != NULL ? &c->rows[here].variant->train : &k->job.train,
         .plan = &c->rows[here].result.plan,
         .bound = &c->bound,
         .n_policies = c->n_rows,

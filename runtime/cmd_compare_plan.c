@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cmd_compare.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/job_policy.h"
@@ -122,6 +123,7 @@ zx_status zx_compare_prepare(zx_comparing *k, zx_err *err)
     const zx_machine *m = &k->options.machine;
     k->c = (zx_compare){.model = job->model,
                         .machine = m->host ? NULL : m->name,
+                        .recompute = job->recompute == ZX_RECOMPUTE_FULL ? "full" : "none",
                         .ranks = job->ranks,
                         .threads = job->threads,
                         .micro_batches = k->options.micro_batches,
@@ -142,6 +144,16 @@ static const zx_times *times_for(const zx_comparing *k, zx_policy_id id)
 {
     const uint32_t kind = zx_compare_kind(zx_policies[id].stage);
     return k->timed[kind] ? &k->times[kind] : NULL;
+}
+
+// Where a row has a graph of its own, a node that runs again takes as long as the first time.
+static const zx_times *row_times(zx_comparing *k, const zx_compare_row *r)
+{
+    zx_plan_options of_row, o = k->options;
+    o.times = times_for(k, r->id);
+    if (r->variant == NULL) return o.times;
+    zx_variant_options(r->variant, &o, &k->job.mem, &of_row);
+    return of_row.times;
 }
 
 static void fill_row(zx_comparing *k, zx_compare_row *r, zx_policy_id id)
@@ -178,10 +190,39 @@ static void note_rows(zx_comparing *k, zx_compare *c)
                 "over the budget is not ranked");
 }
 
+// zerox once more, with whatever it decides to recompute.
+static void plan_auto(zx_comparing *k, zx_compare *c)
+{
+    static const char name[] = "zerox, recompute auto";
+    zx_arena *mem = &k->job.mem;
+    zx_compare_row *r = &c->rows[c->n_rows];
+    zx_variant *v = ZX_NEW(mem, zx_variant, 1);
+    zx_plan_options with, o = k->options;
+    zx_err found = {0};
+    bool here = false;
+    for (uint32_t i = 0; i < k->ask.n; i++) here |= k->ask.ids[i] == ZX_POLICY_ZEROX;
+    if (!here || !k->job.recompute_auto) return;
+    o.stage = zx_policies[ZX_POLICY_ZEROX].stage;
+    o.times = times_for(k, ZX_POLICY_ZEROX);
+    *r = (zx_compare_row){.id = ZX_POLICY_ZEROX};
+    if (zx_job_choose(&k->job, &o, mem, v, &with, &r->result.plan, &found) == ZX_OK) {
+        fill_row(k, r, ZX_POLICY_ZEROX);
+        snprintf(r->result.knobs, sizeof r->result.knobs, "%s",
+                 v->n > 0 ? zx_variant_text(v, mem) : "nothing is recomputed");
+    } else {
+        zx_note(&c->notes, mem, "%s: no plan: %s", name, found.cause[0]);
+        if (k->ask.n_values == 0) return;
+        zx_variant_make(&k->job, ZX_RECOMPUTE_NONE, NULL, mem, v, NULL);
+    }
+    r->name = name;
+    r->variant = v;
+    c->n_rows++;
+}
+
 zx_status zx_compare_plans(zx_comparing *k, zx_compare *c, zx_err *err)
 {
     zx_err first = {0};
-    c->rows = ZX_NEW(&k->job.mem, zx_compare_row, k->ask.n + 1);
+    c->rows = ZX_NEW(&k->job.mem, zx_compare_row, k->ask.n + 2);
     c->n_rows = 0;
     for (uint32_t i = 0; i < k->ask.n; i++) {
         const zx_policy_id id = k->ask.ids[i];
@@ -202,6 +243,7 @@ zx_status zx_compare_plans(zx_comparing *k, zx_compare *c, zx_err *err)
         fill_row(k, r, id);
         c->n_rows++;
     }
+    plan_auto(k, c);
     if (c->n_rows == 0) return zx_err_merge(err, &first);
     note_rows(k, c);
     return zx_bound_make(&k->job.train, &k->options, k->timed[2] ? &k->times[2] : NULL, &c->bound,
@@ -213,7 +255,8 @@ zx_status zx_compare_predict(zx_comparing *k, zx_compare *c, zx_err *err)
     for (uint32_t i = 0; i < c->n_rows; i++) {
         zx_compare_row *r = &c->rows[i];
         zx_plan *p = &r->result.plan;
-        zx_plan_simulate(&k->job.train, &k->options.machine, times_for(k, r->id), p, &k->job.mem);
+        const zx_graph *train = r->variant != NULL ? &r->variant->train : &k->job.train;
+        zx_plan_simulate(train, &k->options.machine, row_times(k, r), p, &k->job.mem);
         r->predicted = p->step_seconds;
         r->predicted_exposed = p->exposed_seconds;
     }

@@ -31,6 +31,7 @@ typedef struct run_call { // what every rank is handed
 
 typedef struct lane { // a policy that is executed
     uint32_t row;     // of the comparison; on rank 0
+    zx_variant train; // its graph
     zx_plan plan;
     zx_session *session;
     double *losses, *steps, *exposed; // by step; by timed step
@@ -135,7 +136,7 @@ static zx_status send_text(running *v, zx_text *text, zx_err *err)
     return ZX_OK;
 }
 
-static zx_status share_plan(running *v, zx_plan *p, zx_err *err)
+static zx_status share_plan(running *v, const zx_graph *train, zx_plan *p, zx_err *err)
 {
     zx_text packed = {0};
     zx_plan got = {0};
@@ -143,7 +144,7 @@ static zx_status share_plan(running *v, zx_plan *p, zx_err *err)
     zx_status st = send_text(v, &packed, err);
     if (st == ZX_OK) {
         st = zx_plan_unpack(packed.at, packed.n, &v->k.job.mem, &got, err);
-        if (st == ZX_OK) st = zx_plan_check(&v->k.job.train, &got, err);
+        if (st == ZX_OK) st = zx_plan_check(train, &got, err);
         st = zx_world_agree(v->world, st, err);
     }
     zx_text_free(&packed);
@@ -193,7 +194,7 @@ static zx_status share_measured(running *v, zx_err *err)
     ZX_TRY(share_numbers(v, measures, ZX_COMPARE_KINDS, err));
     for (uint32_t i = 0; i < ZX_COMPARE_KINDS; i++) {
         v->measures[i] = measures[i] != 0;
-        if (v->measures[i]) ZX_TRY(share_plan(v, &v->measured[i], err));
+        if (v->measures[i]) ZX_TRY(share_plan(v, &v->k.job.train, &v->measured[i], err));
     }
     return ZX_OK;
 }
@@ -334,7 +335,9 @@ static zx_status plan_on_rank0(running *v, uint32_t numbers[2], zx_err *err)
     for (uint32_t i = 0; i < k->c.n_rows; i++) {
         const zx_compare_row *r = &k->c.rows[i];
         if (r->idle != NULL) continue;
-        v->lanes[numbers[0]++] = (lane){.row = i, .plan = r->result.plan};
+        v->lanes[numbers[0]++] = (lane){.row = i,
+                                        .train = r->variant != NULL ? *r->variant : k->job.variant,
+                                        .plan = r->result.plan};
         bytes += r->result.plan.arena_bytes;
     }
     for (uint32_t i = 0; i < ZX_COMPARE_KINDS; i++)
@@ -354,7 +357,12 @@ static zx_status share_lanes(running *v, zx_err *err)
     v->n_lanes = numbers[0];
     v->one_by_one = numbers[1] != 0;
     if (!v->first) v->lanes = ZX_NEW(&v->k.job.mem, lane, v->n_lanes + 1);
-    for (uint32_t i = 0; i < v->n_lanes; i++) ZX_TRY(share_plan(v, &v->lanes[i].plan, err));
+    for (uint32_t i = 0; i < v->n_lanes; i++) {
+        lane *l = &v->lanes[i];
+        if (!v->first) l->train = v->k.job.variant;
+        ZX_TRY(zx_variant_share(&v->k.job, v->world, &v->k.job.mem, &l->train, err));
+        ZX_TRY(share_plan(v, &l->train.train, &l->plan, err));
+    }
     make_lanes(v);
     return ZX_OK;
 }
@@ -363,7 +371,7 @@ static zx_status open_lane(running *v, lane *l, zx_err *err)
 {
     const zx_session_options so = session_options(v);
     return zx_world_agree(v->world,
-                          zx_session_open(&v->k.job.train, &l->plan, &so, &l->session, err), err);
+                          zx_session_open(&l->train.train, &l->plan, &so, &l->session, err), err);
 }
 
 static void close_lanes(running *v)

@@ -94,7 +94,6 @@ zx_status zx_cmd_decisions(const zx_options *o, zx_err *err)
         zx_note(&job.notes, &job.mem,
                 "hooks gather parameters under ZeRO stage 3 only: shown as if "
                 "the config said so");
-    if (st == ZX_OK) st = zx_job_recompute(&job, err);
     if (st == ZX_OK) st = zx_job_import(&job, true, err);
     if (st == ZX_OK) st = zx_baseline_make(&job, again_of(&job, &blocks), &hooks, &limits, err);
     zx_job_say_notes(&job);

@@ -174,6 +174,7 @@ static zx_status read_config(zx_job *job, zx_err *err)
     if (zx_given(o, ZX_OPT_BUDGET))
         zx_config_set_text(&job->config, "zerox.budget", zx_given_text(o, ZX_OPT_BUDGET),
                            ZX_FROM_COMMAND);
+    ZX_TRY(zx_job_recompute(job, err));
     job->seed = (uint64_t)zx_config_get(&job->config, "zerox.seed")->i;
     ZX_TRY(resolve_config(job, err));
     const zx_config_value *budget = zx_config_get(&job->config, "zerox.budget");
@@ -300,13 +301,15 @@ zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
 zx_status zx_job_train_graph(zx_job *job, zx_err *err)
 {
     const uint32_t per_step = job->ranks * (uint32_t)job->batch.accumulate;
-    zx_graph full, kept;
+    zx_graph full;
+    zx_variant v;
     ZX_TRY(zx_autodiff(&job->forward, 1.0 / per_step, &job->mem, &full, err));
-    zx_simplify(&full, &job->mem, &kept);
-    job->computed = kept;
-    if (job->recompute != ZX_RECOMPUTE_NONE)
-        ZX_TRY(zx_recompute_apply(&kept, job->recompute, NULL, &job->mem, &job->computed, err));
-    zx_precision_apply(&job->computed, job->precision, &job->mem, &job->train);
+    zx_simplify(&full, &job->mem, &job->plain);
+    ZX_TRY(zx_variant_make(job, job->recompute, job->variant.again, &job->mem, &v, err));
+    zx_job_take(job, &v);
+    if (job->recompute == ZX_RECOMPUTE_FULL && v.n == 0)
+        zx_note(&job->notes, &job->mem,
+                "--recompute full: nothing that is kept for backward can be made again");
     return ZX_OK;
 }
 
@@ -537,14 +540,21 @@ bool zx_job_unlimited(zx_job *job, zx_plan_options *po, zx_err *found)
     return true;
 }
 
+static zx_status plan_once(zx_job *job, zx_plan_options *po, zx_arena *mem, zx_plan *plan,
+                           zx_err *err)
+{
+    if (job->recompute_auto) return zx_job_choose_own(job, po, mem, plan, err);
+    return zx_plan_make(&job->train, po, mem, plan, err);
+}
+
 zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err)
 {
     zx_plan_options po;
     ZX_TRY(zx_job_plan_options(job, mem, &po, err));
     zx_err found = {0};
-    zx_status st = zx_plan_make(&job->train, &po, mem, plan, &found);
+    zx_status st = plan_once(job, &po, mem, plan, &found);
     if (st != ZX_OK && zx_job_unlimited(job, &po, &found))
-        st = zx_plan_make(&job->train, &po, mem, plan, &found);
+        st = plan_once(job, &po, mem, plan, &found);
     job->planned = po;
     if (st != ZX_OK) zx_job_ways_out(job, &po, &found);
     return st == ZX_OK ? ZX_OK : zx_err_merge(err, &found);

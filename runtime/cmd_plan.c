@@ -4,8 +4,8 @@
 
 #include "runtime/cmd_machine.h"
 #include "runtime/cmd_plan.h"
-#include "runtime/job_certificate.h"
 #include "runtime/cmd_plan_auto.h"
+#include "runtime/job_certificate.h"
 #include "runtime/job_policy.h"
 #include "runtime/outfile.h"
 #include "runtime/planfile.h"
@@ -124,7 +124,9 @@ static zx_status put_shown(zx_job *job, const zx_plan *plan, const zx_text *show
     if (path != NULL && zx_given(job->o, ZX_OPT_FORMAT))
         return zx_outfile_put(path, shown->at, shown->n, &job->mem, err);
     zx_cmd_put(shown);
-    return path == NULL ? ZX_OK : zx_plan_save(plan, &job->train, path, &job->mem, err);
+    if (path == NULL) return ZX_OK;
+    const char *recompute = zx_variant_word(&job->variant, &job->mem);
+    return zx_plan_save(plan, &job->train, recompute, path, &job->mem, err);
 }
 
 static zx_status put_report(zx_job *job, const zx_plan *plan, zx_err *err)
@@ -178,6 +180,10 @@ static zx_status check_policy(zx_job *job, zx_policy_id id, zx_err *err)
     const uint32_t stage = (uint32_t)zx_config_get(&job->config, "zero_optimization.stage")->i;
     if (id == ZX_POLICY_ZEROX) return ZX_OK;
     ZX_TRY(zx_job_check_own(job->o, row->word, err));
+    if (job->recompute_auto)
+        zx_note(&job->notes, &job->mem,
+                "--recompute auto: zerox's planner alone decides it, '%s' is shown with none",
+                row->word);
     if (stage == row->stage) return ZX_OK;
     if (zx_given(job->o, ZX_OPT_STAGE))
         return ZX_FAIL(err, ZX_E_USAGE, "--stage %u: policy '%s' is of stage %u", stage, row->word,
@@ -221,7 +227,6 @@ int zx_cmd_plan(const zx_options *o, zx_err *err)
     if (st == ZX_OK && zx_given(o, ZX_OPT_AUTO)) return zx_status_exit(zx_cmd_plan_auto(o, err));
     if (st == ZX_OK) st = zx_job_open(&job, o, (uint32_t)ranks, true, err);
     if (st == ZX_OK && zx_policy_has_hooks(p.id)) zx_cmd_drop_idle_notes(&job.notes);
-    if (st == ZX_OK) st = zx_job_recompute(&job, err);
     if (st == ZX_OK) st = check_policy(&job, p.id, err);
     if (st == ZX_OK) st = zx_job_import(&job, false, err);
     zx_job_say_notes(&job);

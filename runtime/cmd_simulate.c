@@ -1,6 +1,7 @@
 // cmd_simulate.c - zerox simulate: what training takes on machines that aren't here, of models too
 // large for this one: nothing is read but shapes, nothing runs but the simulator.
 // SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -95,7 +96,6 @@ static zx_status open_job(zx_job *job, const zx_options *o, zx_simulated *s, zx_
     } else {
         ZX_TRY(zx_job_open(job, o, (uint32_t)ranks, true, err));
     }
-    ZX_TRY(zx_job_recompute(job, err));
     ZX_TRY(zx_job_import(job, false, err));
     s->active = zx_simulated_active(&job->forward, &s->tokens);
     if (preset) { // experts that a token isn't sent to don't work on it
@@ -105,6 +105,23 @@ static zx_status open_job(zx_job *job, const zx_options *o, zx_simulated *s, zx_
     s->unit = s->tokens > 0 ? "tokens" : "samples";
     if (s->tokens == 0) s->tokens = (uint64_t)job->batch.micro;
     s->tokens *= (uint64_t)job->batch.accumulate;
+    return ZX_OK;
+}
+
+// What its plan was made from goes to `with`.
+static zx_status plan_row(zx_job *job, zx_policy_input *in, const zx_simulated_row *row,
+                          zx_arena *mem, zx_plan_options *with, zx_policy_result *r, zx_err *err)
+{
+    if (!row->again) {
+        ZX_TRY(zx_job_policy_plan(job, row->id, in, mem, r, err));
+        *with = *in->options;
+        return ZX_OK;
+    }
+    *r = (zx_policy_result){0};
+    *with = *in->options;
+    with->stage = zx_policies[row->id].stage;
+    ZX_TRY(zx_job_choose_own(job, with, &job->mem, &r->plan, err));
+    snprintf(r->knobs, sizeof r->knobs, "%s", zx_variant_text(&job->variant, mem));
     return ZX_OK;
 }
 
@@ -131,18 +148,17 @@ static zx_status certify(zx_job *job, const zx_plan_options *o, const zx_plan *p
 
 // One policy; in a table one that can't be had is a row, too.
 static zx_status run_policy(zx_job *job, zx_policy_input *in, const wanted *w, zx_simulated *s,
-                            uint32_t i, zx_text *trace, zx_err *err)
+                            zx_simulated_row *row, zx_text *trace, zx_err *err)
 {
     zx_arena mem = {0};
     zx_policy_result r;
+    zx_plan_options with;
     zx_err found = {0};
-    zx_simulated_row *row = &s->rows[i];
-    row->id = w->ids[i];
-    zx_status st = zx_job_policy_plan(job, row->id, in, &mem, &r, &found);
+    zx_status st = plan_row(job, in, row, &mem, &with, &r, &found);
     if (st == ZX_OK) {
-        s->budget = in->options->budget;
+        s->budget = with.budget;
         zx_simulated_fill(s, &r, row);
-        st = certify(job, in->options, &r.plan, row, err);
+        st = certify(job, &with, &r.plan, row, err);
         if (w->format == FORMAT_TRACE)
             zx_trace_json(&job->train, &r.plan, job->model, false, trace);
     } else if (w->n > 1 && (st == ZX_E_UNSUPPORTED || st == ZX_E_BUDGET)) {
@@ -156,18 +172,36 @@ static zx_status run_policy(zx_job *job, zx_policy_input *in, const wanted *w, z
     return st;
 }
 
+// With --recompute auto zerox alone decides it; beside others it has a row more, with what they
+// have.
+static void list_rows(const zx_job *job, const wanted *w, zx_simulated *s)
+{
+    zx_simulated_row *rows = ZX_NEW((zx_arena *)(uintptr_t)&job->mem, zx_simulated_row, w->n + 1);
+    bool zerox = false;
+    s->rows = rows;
+    for (uint32_t i = 0; i < w->n; i++) {
+        rows[s->n_rows++].id = w->ids[i];
+        zerox |= w->ids[i] == ZX_POLICY_ZEROX;
+    }
+    if (!job->recompute_auto || !zerox) return;
+    if (w->n > 1) rows[s->n_rows++].id = ZX_POLICY_ZEROX;
+    rows[s->n_rows - 1].again = true;
+}
+
 static zx_status simulate(zx_job *job, const wanted *w, zx_simulated *s, zx_text *out, zx_err *err)
 {
     zx_policy_input in;
     s->job = job;
-    s->rows = ZX_NEW(&job->mem, zx_simulated_row, w->n);
-    s->n_rows = w->n;
+    list_rows(job, w, s);
     ZX_TRY(zx_job_policy_input(job, &in, err));
     if (!job->machine.host)
         zx_note(&job->notes, &job->mem,
                 "%s: scratch of its kernels isn't known, and counts as none", job->machine.name);
     s->budget = in.options->budget;
-    for (uint32_t i = 0; i < w->n; i++) ZX_TRY(run_policy(job, &in, w, s, i, out, err));
+    const zx_variant everybodys = job->variant;
+    for (uint32_t i = 0; i < s->n_rows; i++)
+        ZX_TRY(run_policy(job, &in, w, s, &s->rows[i], out, err));
+    if (s->n_rows > 1) zx_job_take(job, &everybodys);
     if (w->format == FORMAT_TEXT) zx_simulated_text(s, out);
     if (w->format == FORMAT_JSON) zx_simulated_json(s, out);
     return ZX_OK;

@@ -135,10 +135,20 @@ zx_status zx_train_share_plan(zx_train *t, zx_text *packed, zx_plan *out, zx_err
     return st;
 }
 
+// What rank 0 has decided to recompute (auto, or what a plan's file says) is everybody's graph.
+static zx_status share_variant(zx_train *t, zx_err *err)
+{
+    zx_variant v = t->job.variant;
+    ZX_TRY(zx_variant_share(&t->job, t->world, &t->job.mem, &v, err));
+    zx_job_take(&t->job, &v);
+    return ZX_OK;
+}
+
 static zx_status share_plan(zx_train *t, zx_err *err)
 {
     zx_text packed = {0};
     zx_status st = zx_world_agree(t->world, plan_on_rank0(t, &packed, err), err);
+    if (st == ZX_OK) st = share_variant(t, err);
     if (st == ZX_OK) st = zx_train_share_plan(t, &packed, &t->plan, err);
     zx_text_free(&packed);
     return st;
@@ -201,6 +211,9 @@ static void run_json(const zx_train *t, zx_text *out)
     zx_text_put(out, ", \"budget_bytes\": %llu, \"planned_peak_bytes\": %llu, \"held_bytes\": %llu",
                 (unsigned long long)t->plan.budget, (unsigned long long)t->plan.arena_bytes,
                 (unsigned long long)t->plan.held_bytes);
+    if (job->variant.n > 0)
+        zx_text_put(out, ", \"recomputed\": \"%s\"",
+                    zx_variant_text(&job->variant, (zx_arena *)(uintptr_t)&job->mem));
 }
 
 zx_status zx_train_write_plan(zx_train *t, const char *head, zx_err *err)

@@ -22,12 +22,23 @@ static zx_status check_model(zx_job *job, const zx_planfile *f, zx_err *err)
     return ZX_OK;
 }
 
+// The bits are the same whatever is recomputed: the file says what, unless the command line does.
+static zx_status take_recompute(zx_job *job, const zx_planfile *f, zx_err *err)
+{
+    zx_variant v;
+    if (zx_given(job->o, ZX_OPT_RECOMPUTE) && !job->recompute_auto) return ZX_OK;
+    ZX_TRY(zx_variant_read(job, f->recompute, &job->mem, &v, err));
+    zx_job_take(job, &v);
+    return ZX_OK;
+}
+
 static zx_status check_run(zx_job *job, const zx_planfile *f, zx_err *err)
 {
     const zx_plan *p = &f->plan;
     const uint32_t states = zx_optim_states(&job->optim);
     char takes[ZX_BYTES_TEXT], budget[ZX_BYTES_TEXT];
     ZX_TRY(check_model(job, f, err));
+    ZX_TRY(take_recompute(job, f, err));
     if (p->ranks != job->ranks)
         return OTHER("made for %u rank%s, this run has %u", p->ranks, p->ranks == 1 ? "" : "s",
                      job->ranks);
@@ -42,7 +53,8 @@ static zx_status check_run(zx_job *job, const zx_planfile *f, zx_err *err)
         return OTHER("made for ZeRO stage %u, --stage says %u", p->stage,
                      (uint32_t)zx_given_number(job->o, ZX_OPT_STAGE, 0));
     if (p->graph_hash != zx_graph_hash(&job->train))
-        return OTHER("made for another train graph: batch, accumulation or model changed");
+        return OTHER("made for another train graph: batch, accumulation, recomputation or model "
+                     "changed");
     if (!job->budget.least && p->arena_bytes > job->budget.bytes)
         return ZX_FAIL(err, ZX_E_BUDGET, "takes %s a rank, the budget is %s",
                        zx_text_size(p->arena_bytes, takes),

@@ -45,7 +45,8 @@ void zx_compare_rank(zx_compare *c)
         r->median = zx_compare_median(r->steps, r->n_steps);
         r->exposed_median = zx_compare_median(r->exposed, r->n_steps);
         const double seconds = seconds_of(c, r);
-        r->ranked = seconds > 0 && r->over_bytes == 0 && zx_policies[r->id].runs;
+        r->ranked = seconds > 0 && r->over_bytes == 0 && zx_policies[r->id].runs &&
+                    r->variant == NULL; // it computes something else
         if (!r->ranked) continue;
         if (c->fastest == ZX_NONE || seconds < seconds_of(c, &c->rows[c->fastest])) c->fastest = i;
     }
@@ -57,7 +58,7 @@ void zx_compare_rank(zx_compare *c)
 
 bool zx_compare_below(const zx_compare *c, const zx_compare_row *r)
 {
-    return c->executed && r->n_steps > 0 && r->over_bytes == 0 &&
+    return c->executed && r->n_steps > 0 && r->over_bytes == 0 && r->variant == NULL &&
            r->median < (1 - 0.0005) * c->bound.seconds;
 }
 
@@ -129,7 +130,7 @@ static const char *over_bound(const zx_compare *c, const zx_compare_row *r, zx_a
 {
     const double seconds = seconds_of(c, r);
     if (r->over_bytes > 0 || !zx_policies[r->id].runs || seconds <= 0 || c->bound.seconds <= 0 ||
-        zx_compare_below(c, r))
+        r->variant != NULL || zx_compare_below(c, r))
         return "-";
     const double over = 100 * (seconds / c->bound.seconds - 1);
     return zx_arena_printf(mem, "%.1f %%", over > -0.05 && over < 0 ? 0 : over);
@@ -142,7 +143,8 @@ static const char *why_alone(const zx_compare *c)
     for (uint32_t i = 0; i < c->n_rows; i++) {
         const zx_compare_row *r = &c->rows[i];
         ranked += r->ranked;
-        within += r->predicted > 0 && r->over_bytes == 0 && zx_policies[r->id].runs;
+        within +=
+            r->predicted > 0 && r->over_bytes == 0 && zx_policies[r->id].runs && r->variant == NULL;
     }
     if (ranked > 1) return NULL;
     return within > 1 ? "the only one executed" : "alone within the budget";

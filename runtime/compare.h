@@ -8,8 +8,9 @@
 
 typedef struct zx_compare_row { // a policy
     zx_policy_id id;
-    const char *name;                    // "hooks, as DeepSpeed"
-    zx_policy_result result;             // its plan
+    const char *name;                 // "hooks, as DeepSpeed"
+    const struct zx_variant *variant; // its own train graph (--recompute auto); NULL: everybody's
+    zx_policy_result result;          // its plan
     double predicted, predicted_exposed; // seconds
     uint32_t collectives;                // in a step
     uint64_t over_bytes;                 // more than the budget; 0: within it
@@ -25,6 +26,7 @@ typedef struct zx_compare_row { // a policy
 
 typedef struct zx_compare {
     const char *model, *machine; // machine: NULL: this host
+    const char *recompute;       // "none", "full": of all rows without a variant
     uint32_t ranks, threads, micro_batches;
     uint64_t budget;           // UINT64_MAX: none
     double bandwidth, latency; // of the emulated link; 0: none

@@ -76,6 +76,7 @@ static void put_row(zx_text *out, const zx_compare *c, const zx_compare_row *r)
     zx_text_put(out, "\n    {\"policy\": ");
     zx_text_json(out, policy->word);
     put_string(out, "form", policy->form);
+    put_string(out, "recompute", r->variant != NULL ? "auto" : c->recompute);
     put_string(out, "name", r->name);
     zx_text_put(out, ", \"stage\": %u, \"executable\": %s", policy->stage,
                 policy->runs ? "true" : "false");

@@ -8,17 +8,6 @@
 #include "runtime/baseline.h"
 #include "sched/trace.h"
 
-zx_status zx_job_recompute(zx_job *job, zx_err *err)
-{
-    const char *text = zx_given_text(job->o, ZX_OPT_RECOMPUTE);
-    job->recompute = ZX_RECOMPUTE_NONE;
-    if (text == NULL || strcmp(text, "none") == 0) return ZX_OK;
-    job->recompute = ZX_RECOMPUTE_FULL;
-    if (strcmp(text, "full") == 0) return ZX_OK;
-    return ZX_FAIL(err, ZX_E_USAGE, "--recompute is none or full, not '%s'",
-                   zx_text_safe(&job->mem, text));
-}
-
 bool zx_policy_has_hooks(zx_policy_id id)
 {
     return zx_policies[id].make == zx_policy_hooks || zx_policies[id].make == zx_policy_hooks_tuned;
@@ -109,16 +98,18 @@ uint64_t zx_job_activation_bytes(const zx_job *job)
 void zx_job_put_types(const zx_job *job, zx_text *out)
 {
     static const char *const words[] = {"fp32", "bf16", "fp16"};
-    const bool half = job->precision != ZX_PREC_F32, again = job->recompute != ZX_RECOMPUTE_NONE;
+    const bool half = job->precision != ZX_PREC_F32, again = job->variant.n > 0;
+    zx_arena mem = {0};
     char size[ZX_BYTES_TEXT];
     if (!half && !again) return;
     zx_text_put(out, "precision %s", words[job->precision]);
     if (half)
         zx_text_put(out, " with fp32 copies of the parameters, gradients added up in %s",
                     job->accumulate_bytes == 4 ? "fp32" : words[job->precision]);
-    zx_text_put(out, "; activations at most %s%s\n",
-                zx_text_size(zx_job_activation_bytes(job), size),
-                again ? ", recomputed by layer" : "");
+    zx_text_put(out, "; activations at most %s%s%s\n",
+                zx_text_size(zx_job_activation_bytes(job), size), again ? ", " : "",
+                zx_variant_text(&job->variant, &mem));
+    zx_arena_free(&mem);
 }
 
 // ---- which --------------------------------------------------------------------------------------

@@ -7,9 +7,6 @@
 #include "runtime/cmd.h"
 #include "sched/policy.h"
 
-// Reads --recompute into the job, before the import.
-zx_status zx_job_recompute(zx_job *job, zx_err *err);
-
 // Everything that policies ask of an imported job; it is in job->mem. What is assumed of the
 // modules goes to job->hook_notes, for zx_job_note_hooks where a policy looks at them. A file that
 // shows no modules is no error yet: in->hooks_why says so.

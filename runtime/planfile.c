@@ -9,7 +9,7 @@
 #include "runtime/outfile.h"
 #include "sched/check.h"
 
-#define VERSION 1
+#define VERSION 2
 
 static const char magic[8] = "zxplanf";
 
@@ -27,8 +27,8 @@ static uint64_t checksum_of(const unsigned char *at, uint64_t n)
     return h;
 }
 
-zx_status zx_plan_save(const zx_plan *p, const zx_graph *train, const char *path, zx_arena *mem,
-                       zx_err *err)
+zx_status zx_plan_save(const zx_plan *p, const zx_graph *train, const char *recompute,
+                       const char *path, zx_arena *mem, zx_err *err)
 {
     zx_text file = {0};
     file_head h = {.version = VERSION};
@@ -37,6 +37,7 @@ zx_status zx_plan_save(const zx_plan *p, const zx_graph *train, const char *path
     zx_plan_pack(p, &file);
     h.plan_bytes = file.n - sizeof h;
     zx_text_bytes(&file, train->name, strlen(train->name) + 1);
+    zx_text_bytes(&file, recompute, strlen(recompute) + 1);
     for (uint32_t i = 0; i < p->n_units; i++)
         zx_text_bytes(&file, train->params[i].name, strlen(train->params[i].name) + 1);
     h.name_bytes = file.n - sizeof h - h.plan_bytes;
@@ -47,19 +48,20 @@ zx_status zx_plan_save(const zx_plan *p, const zx_graph *train, const char *path
     return st;
 }
 
-// n + 1 texts, each with its end, one after the other and nothing else.
+// n + 2 texts, each with its end, one after the other and nothing else.
 static zx_status read_names(const char *at, uint64_t bytes, zx_arena *mem, zx_planfile *out,
                             zx_err *err)
 {
     const uint32_t n = out->plan.n_units;
     uint64_t ends = 0;
     for (uint64_t i = 0; i < bytes; i++) ends += at[i] == '\0';
-    if (ends != (uint64_t)n + 1 || at[bytes - 1] != '\0')
+    if (ends != (uint64_t)n + 2 || at[bytes - 1] != '\0')
         return ZX_FAIL(err, ZX_E_FORMAT, "the plan has %u parameters and %" PRIu64 " names", n,
                        ends);
     const char *text = zx_arena_copy(mem, at, (size_t)bytes);
     const char **units = ZX_NEW(mem, const char *, n);
     out->graph = text;
+    out->recompute = text += strlen(text) + 1;
     for (uint32_t i = 0; i < n; i++) units[i] = text += strlen(text) + 1;
     out->units = units;
     return ZX_OK;

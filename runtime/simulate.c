@@ -62,6 +62,7 @@ void zx_simulated_fill(const zx_simulated *s, const zx_policy_result *r, zx_simu
         row->tflops = 6.0 * (double)s->active * (double)s->tokens / p->step_seconds / 1e12;
     row->mfu = peak > 0 ? row->tflops * 1e12 / peak : 0;
     row->peak_bytes = p->arena_bytes;
+    row->activation_bytes = zx_job_activation_bytes(s->job);
     row->held_bytes = p->held_bytes;
     row->over_bytes = p->arena_bytes > s->budget ? p->arena_bytes - s->budget : 0;
     row->wire_bytes = p->wire_bytes;
@@ -79,6 +80,7 @@ uint32_t zx_simulated_fastest(const zx_simulated *s)
     for (uint32_t i = 0; i < s->n_rows; i++) {
         const zx_simulated_row *x = &s->rows[i];
         if (x->refused != NULL || x->over_bytes > 0) continue;
+        if (x->again && s->n_rows > 1) continue; // it computes something else
         if (best == ZX_NONE || x->step < s->rows[best].step) best = i;
     }
     return best;
@@ -161,6 +163,11 @@ static void put_one(const zx_simulated *s, zx_text *out)
     zx_arena_free(&mem);
 }
 
+static const char *name_of(const zx_simulated_row *x, zx_arena *mem)
+{
+    return x->again ? "zerox, recompute auto" : zx_policy_name(x->id, mem);
+}
+
 static void put_table(const zx_simulated *s, zx_text *out)
 {
     const uint32_t fastest = zx_simulated_fastest(s);
@@ -171,7 +178,8 @@ static void put_table(const zx_simulated *s, zx_text *out)
     for (uint32_t i = 0; i < s->n_rows; i++) {
         const zx_simulated_row *x = &s->rows[i];
         const zx_policy_row *row = &zx_policies[x->id];
-        zx_text_put(out, "%c %-12s %-14s ", i == fastest ? '*' : ' ', row->word, row->form);
+        zx_text_put(out, "%c %-12s %-14s ", i == fastest ? '*' : ' ', row->word,
+                    x->again ? "recompute auto" : row->form);
         if (x->refused != NULL) {
             zx_text_put(out, "%10s\n", "-");
             continue;
@@ -190,12 +198,12 @@ static void put_table(const zx_simulated *s, zx_text *out)
     for (uint32_t i = 0; i < s->n_rows; i++) {
         const zx_simulated_row *x = &s->rows[i];
         if (x->certificate == NULL && !x->robust.known) continue;
-        zx_text_put(out, "%s: ", zx_policy_name(x->id, &mem));
+        zx_text_put(out, "%s: ", name_of(x, &mem));
         put_certificate(x, out);
     }
     for (uint32_t i = 0; i < s->n_rows; i++)
         if (s->rows[i].refused != NULL)
-            zx_text_put(out, "no plan: %s: %s\n", zx_policy_name(s->rows[i].id, &mem),
+            zx_text_put(out, "no plan: %s: %s\n", name_of(&s->rows[i], &mem),
                         zx_text_safe(&mem, s->rows[i].refused));
     zx_arena_free(&mem);
 }
@@ -226,7 +234,10 @@ static void json_row(const zx_simulated *s, const zx_simulated_row *x, bool fast
                 ",\"precision\":\"%s\",\"recompute\":\"%s\",\n\"active_params\":%" PRIu64
                 ",\"tokens\":%" PRIu64 ",",
                 job->batch.micro, job->batch.accumulate, precision_of(s),
-                job->recompute == ZX_RECOMPUTE_FULL ? "full" : "none", s->active, s->tokens);
+                x->again                              ? "auto"
+                : job->recompute == ZX_RECOMPUTE_FULL ? "full"
+                                                      : "none",
+                s->active, s->tokens);
     if (s->budget == UINT64_MAX)
         zx_text_put(out, "\"budget_bytes\":null");
     else
@@ -246,8 +257,8 @@ static void json_row(const zx_simulated *s, const zx_simulated_row *x, bool fast
                 ",\n\"peak_bytes\":%" PRIu64 ",\"held_bytes\":%" PRIu64
                 ",\"activation_bytes\":%" PRIu64 ",\"over_bytes\":%" PRIu64
                 ",\"wire_bytes\":%" PRIu64 ",\"collectives\":%u,\"mended\":%u,\"knobs\":",
-                x->peak_bytes, x->held_bytes, zx_job_activation_bytes(job), x->over_bytes,
-                x->wire_bytes, x->collectives, x->mended);
+                x->peak_bytes, x->held_bytes, x->activation_bytes, x->over_bytes, x->wire_bytes,
+                x->collectives, x->mended);
     zx_text_json(out, x->knobs);
     zx_text_put(out, ",\"fastest\":%s", fastest ? "true" : "false");
     zx_text_put(out, ",\n\"certificate\":%s,\n\"robust\":",

@@ -8,10 +8,11 @@
 
 typedef struct zx_simulated_row { // a policy
     zx_policy_id id;
+    bool again;                    // --recompute auto: planned with what it decides to recompute
     const char *refused;           // why there is no plan of it; NULL: there is one
     double step, compute, exposed; // seconds
     double tflops, mfu;            // of a rank; mfu 0: the machine's peak isn't known
-    uint64_t peak_bytes, held_bytes, over_bytes, wire_bytes;
+    uint64_t peak_bytes, held_bytes, over_bytes, wire_bytes, activation_bytes;
     uint32_t collectives, mended;
     char knobs[160];
     const char *certificate, *certificate_json; // of zerox's own; NULL

@@ -264,11 +264,13 @@ static void name_limit(const zx_plan_options *o, zx_err *found)
 void zx_job_ways_out(zx_job *job, const zx_plan_options *o, zx_err *found)
 {
     if (found->code != ZX_E_BUDGET) return;
-    ways k = {.job = job, .o = o};
+    zx_plan_options all = *o;
+    if (job->recompute_auto) zx_job_choose_all(job, &all);
+    ways k = {.job = job, .o = &all};
     zx_text out = {0};
     k.least = bytes_of(&job->train, o, &k.held);
     if (k.least == NEVER) { // no budget would do
-        name_limit(o, found);
+        name_limit(&all, found);
         return;
     }
     uint32_t n = larger_budget(&k, &out);

@@ -86,7 +86,8 @@ static const struct row {
      {TRAIN, "batch.plan"},
      2,
      NULL,
-     "batch.plan: made for another train graph: batch, accumulation or model changed"},
+     "batch.plan: made for another train graph: batch, accumulation, recomputation or model "
+     "changed"},
     {"another accumulation",
      {TRAIN, "twice.plan"},
      2,

@@ -6,6 +6,7 @@
 
 #define MLP ZX_TEST_DATA "/cases/mlp/model.onnx"
 #define BYTEGPT ZX_SOURCE "/models/bytegpt/model.onnx"
+#define DIGITS ZX_SOURCE "/models/digits/model.onnx"
 #define PLAN "plan", BYTEGPT, "--config", "three.json", "--ranks", "2"
 
 static const struct row {
@@ -72,17 +73,41 @@ static const struct row {
     {"another stage", {PLAN, "--policy", "fsdp", "--stage", "2"}, 2, NULL, "'fsdp' is of stage 3"},
     {"recomputed", {PLAN, "--recompute", "full"}, 0, "MiB, recomputed by layer\n", NULL},
     {"nothing recomputed", {PLAN, "--recompute", "none"}, 0, "predicted step", NULL},
-    {"recomputed by half", {PLAN, "--recompute", "half"}, 2, NULL, "--recompute is none or full"},
-    {"no layers",
-     {"plan", "bare.onnx", "--recompute", "full"},
-     3,
-     NULL,
-     "activations are recomputed by layer"},
-    {"recomputed in training",
-     {"train", BYTEGPT, "--recompute", "full"},
+    {"recomputed by half",
+     {PLAN, "--recompute", "half"},
      2,
      NULL,
-     "train has no option '--recompute'"},
+     "--recompute is none, full or auto"},
+    {"no layers",
+     {"plan", "bare.onnx", "--recompute", "full"},
+     0,
+     "predicted step",
+     "nothing that is kept for backward can be made again"},
+    {"layers of one operator",
+     {"plan", DIGITS, "--recompute", "full"},
+     0,
+     "MiB, recomputed by segment\n",
+     NULL},
+    {"recomputed as the budget asks",
+     {PLAN, "--recompute", "auto"},
+     0,
+     "predicted step",
+     "note: --recompute auto: nothing is recomputed"},
+    {"auto is zerox's",
+     {PLAN, "--recompute", "auto", "--policy", "fsdp"},
+     0,
+     "policy: fsdp\n",
+     "'fsdp' is shown with none"},
+    {"a config's",
+     {"plan", BYTEGPT, "--config", "again.json", "--ranks", "2"},
+     0,
+     "MiB, recomputed by layer\n",
+     NULL},
+    {"a config's, but for this time",
+     {"plan", BYTEGPT, "--config", "again.json", "--ranks", "2", "--recompute", "half"},
+     2,
+     NULL,
+     "--recompute is none, full or auto"},
     {"precision is shown",
      {"plan", BYTEGPT, "--config", "sums.json", "--policy", "hooks"},
      0,
@@ -189,6 +214,7 @@ static int make_files(void **state)
 {
     if (cli_setup(state) != 0) return 1;
     cli_write("three.json", "{" THREE "}");
+    cli_write("again.json", "{" THREE ", \"zerox\": {\"recompute\": \"full\"}}");
     cli_write("bf16.json", "{" THREE ", \"bf16\": {\"enabled\": true}}");
     cli_write("fp16.json", "{" THREE ", \"fp16\": {\"enabled\": true}}");
     cli_write("sums.json", "{" THREE ", \"bf16\": {\"enabled\": true}, "

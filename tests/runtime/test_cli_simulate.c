@@ -123,7 +123,7 @@ static const struct row {
     {"a sequence too long", {LLAMA, "--seq", "200000"}, 2, NULL, "1 to 131072 tokens"},
     {"no such format", {LLAMA, "--format", "states"}, 2, NULL, "is text, json or trace"},
     {"a trace of two", {LLAMA, "--policy", "fsdp,ddp", "--format", "trace"}, 2, NULL, "one policy"},
-    {"no such recomputation", {LLAMA, "--recompute", "some"}, 2, NULL, "none or full"},
+    {"no such recomputation", {LLAMA, "--recompute", "some"}, 2, NULL, "none, full or auto"},
     {"another batch than the file's",
      {"simulate", MLP, "--machine", "h100x8", "--batch", "3"},
      2,

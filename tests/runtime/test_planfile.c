@@ -25,7 +25,7 @@ static void start(fixture *f)
     assert_zx_ok(zx_autodiff(&forward, 0.25, &f->mem, &f->train, &err), &err);
     assert_zx_ok(small_plan(&f->train, &o, &f->mem, &f->plan, &err), &err);
     snprintf(f->path, sizeof f->path, "/tmp/zerox-test-%d.plan", (int)getpid());
-    assert_zx_ok(zx_plan_save(&f->plan, &f->train, f->path, &f->mem, &err), &err);
+    assert_zx_ok(zx_plan_save(&f->plan, &f->train, "full", f->path, &f->mem, &err), &err);
     FILE *file = fopen(f->path, "rb");
     assert_non_null(file);
     f->bytes = zx_arena_alloc(&f->mem, 1, 1 << 20, 8);
@@ -62,6 +62,7 @@ static void test_round(void **state ZX_UNUSED)
     assert_true(got.plan.step_seconds == f.plan.step_seconds);
     assert_true(got.plan.wire_bytes == f.plan.wire_bytes);
     assert_string_equal(got.graph, "small");
+    assert_string_equal(got.recompute, "full");
     for (uint32_t i = 0; i < f.train.n_params; i++)
         assert_string_equal(got.units[i], f.train.params[i].name);
     assert_zx_ok(zx_plan_check(&f.train, &got.plan, &err), &err);
