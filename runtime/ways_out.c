@@ -94,6 +94,7 @@ static zx_job copy_of(const zx_job *job)
     zx_job copy = *job;
     copy.mem = (zx_arena){0};
     copy.notes = copy.hook_notes = (zx_notes){0};
+    if (job->recompute_auto) copy.recompute = ZX_RECOMPUTE_FULL; // that is how far auto can go
     return copy;
 }
 
