@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "runtime/cmd_machine.h"
-#include "runtime/job_policy.h"
 #include "runtime/outfile.h"
 #include "runtime/plan_auto.h"
 #include "runtime/simulate.h"
@@ -17,8 +16,8 @@
 #define MOST_MICRO ((int64_t)1 << 16)
 
 // Those of the graph that import makes come first.
-typedef enum how { HOW_NONE, HOW_FULL, HOWS } how;
-static const char *const how_words[HOWS] = {"none", "full"};
+typedef enum how { HOW_NONE, HOW_AUTO, HOW_FULL, HOWS } how;
+static const char *const how_words[HOWS] = {"none", "auto", "full"};
 
 typedef struct trying {
     const zx_options *o;
@@ -87,23 +86,39 @@ static void refuse(trying *t, zx_auto_row *r, const zx_err *found)
     if (t->refused.code == ZX_OK) t->refused = *found;
 }
 
-// `tokens` (or samples) of a step.
+// Whether the same micro-batch and stage has no plan for the same reason already.
+static bool is_told(const trying *t, const zx_auto_row *r)
+{
+    for (uint32_t i = 0; i < t->a.n_rows; i++) {
+        const zx_auto_row *x = &t->a.rows[i];
+        if (x->micro == r->micro && x->stage == r->stage && x->refused != NULL &&
+            strcmp(x->refused, r->refused) == 0)
+            return true;
+    }
+    return false;
+}
+
+// `tokens` (or samples) of a step. What auto recomputes may be nothing: that row is there already.
 static void plan_row(trying *t, const zx_job *job, const zx_plan_options *po, how h, double tokens)
 {
     zx_auto_row r = way(t, job->batch.micro, h, po->stage);
     zx_arena mem = {0};
+    zx_variant v = {.train = job->train};
+    zx_plan_options with = *po;
     zx_plan plan;
     zx_bound bound;
     zx_err found = {0};
-    if (zx_plan_make(&job->train, po, &mem, &plan, &found) == ZX_OK) {
+    const zx_status st = h == HOW_AUTO ? zx_job_choose(job, po, &mem, &v, &with, &plan, &found)
+                                       : zx_plan_make(&job->train, po, &mem, &plan, &found);
+    if (st == ZX_OK) {
         r.step = plan.step_seconds;
         r.peak_bytes = plan.arena_bytes;
         if (r.step > 0) r.rate = tokens / r.step;
-        if (zx_bound_make(&job->train, po, NULL, &bound, NULL) == ZX_OK) r.bound = bound.seconds;
+        if (zx_bound_make(&v.train, &with, NULL, &bound, NULL) == ZX_OK) r.bound = bound.seconds;
     } else {
         refuse(t, &r, &found);
     }
-    add_row(t, &r);
+    if (h != HOW_AUTO || (st == ZX_OK ? v.n > 0 : !is_told(t, &r))) add_row(t, &r);
     zx_arena_free(&mem);
 }
 
@@ -183,6 +198,7 @@ static zx_status try_micro(trying *t, int64_t micro, zx_err *err)
     zx_err found = {0};
     zx_status st = zx_job_open(&job, &o, t->ranks, true, &found);
     job.recompute = ZX_RECOMPUTE_NONE;
+    job.recompute_auto = false;
     if (st == ZX_OK) st = zx_job_import(&job, false, &found);
     if (st == ZX_OK) {
         st = plan_hows(t, &job, err);
@@ -202,11 +218,12 @@ static zx_status open_given(trying *t, zx_err *err)
 {
     zx_job job = {0};
     zx_status st = zx_job_open(&job, t->o, t->ranks, true, err);
-    if (st == ZX_OK) st = zx_job_recompute(&job, err);
     if (st == ZX_OK) {
         t->given = job.batch;
         t->given_stage = (uint32_t)zx_config_get(&job.config, "zero_optimization.stage")->i;
-        t->given_how = job.recompute == ZX_RECOMPUTE_FULL ? HOW_FULL : HOW_NONE;
+        t->given_how = job.recompute_auto                   ? HOW_AUTO
+                       : job.recompute == ZX_RECOMPUTE_FULL ? HOW_FULL
+                                                            : HOW_NONE;
         t->a = (zx_auto){.model = t->o->operand,
                          .machine = "host",
                          .unit = "samples",
