@@ -34,6 +34,10 @@ static const struct row {
      " predicted", "from step 2 on, planned again"},
     {"gradients of the first step are there", "dumped",
      "--plan slow.plan --replan-after 2 --dump-grads g.safetensors", " -> ", NULL},
+    {"layers are recomputed by either plan", "recomputed", "--recompute full --replan-after 3",
+     "step 3: planned again from measured times: ", NULL},
+    {"as the budget asks for", "auto", "--recompute auto --budget 3MB --replan-after 3",
+     "step 3: planned again from measured times: ", NULL},
     {"before the end there is nothing left to plan", "late", "--replan-after 8",
      "note: --replan-after 8: the run ends after 8 steps, nothing is planned again", NULL},
 };
