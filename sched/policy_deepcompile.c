@@ -22,6 +22,7 @@
 #define MOST_FUSED 1e9
 #define MOST_BUFFERED 4e9
 #define FUSE 1.2
+#define GROWS 6   // and how often of more
 #define SHRINKS 6 // how often it is told of less memory, since placement took more than it knew
 
 typedef struct part { // a unit in one of the two graphs
@@ -299,6 +300,40 @@ static void write_down(zx_schedule *s, const zx_policy_input *in, const zx_trace
     }
 }
 
+static zx_status make_with(zx_policy_id id, const zx_policy_input *in, const zx_trace *t,
+                           const zx_plan_options *o, uint64_t most, zx_arena *mem,
+                           zx_policy_result *out, zx_err *err)
+{
+    zx_arena scratch = {0};
+    zx_schedule s;
+    *out = (zx_policy_result){0};
+    write_down(&s, in, t, o, most, &scratch, out);
+    const zx_status st = zx_policy_finish(&s, id, in, mem, out, err);
+    zx_arena_free(&scratch);
+    return st;
+}
+
+// What fits took less than it thought (it counts both buckets all the time). Where a budget was
+// asked for it is told of so much more, for as long as that fits and is faster.
+static zx_status use_rest(zx_policy_id id, const zx_policy_input *in, const zx_trace *t,
+                          const zx_plan_options *o, uint64_t most, zx_arena *mem,
+                          zx_policy_result *out, zx_err *err)
+{
+    const uint64_t room = zx_policy_room(o);
+    for (int i = 0; !in->own_limits && room != UINT64_MAX && i < GROWS; i++) {
+        zx_policy_result r;
+        const zx_mark mark = zx_arena_mark(mem);
+        most += room - out->plan.arena_bytes;
+        ZX_TRY(make_with(id, in, t, o, most, mem, &r, err));
+        if (r.plan.arena_bytes > room || r.plan.step_seconds >= out->plan.step_seconds) {
+            zx_arena_rewind(mem, mark);
+            return ZX_OK;
+        }
+        *out = r;
+    }
+    return ZX_OK;
+}
+
 // With the bucket of in->limits: the most memory for gathers that fits.
 static zx_status make_within(zx_policy_id id, const zx_policy_input *in, const zx_trace *t,
                              const zx_plan_options *o, zx_arena *mem, zx_policy_result *out,
@@ -307,13 +342,10 @@ static zx_status make_within(zx_policy_id id, const zx_policy_input *in, const z
     const uint64_t room = zx_policy_room(o);
     uint64_t most = room;
     for (int i = 0;; i++) {
-        zx_arena scratch = {0};
-        zx_schedule s;
         const zx_mark mark = zx_arena_mark(mem);
-        write_down(&s, in, t, o, most, &scratch, out);
-        const zx_status st = zx_policy_finish(&s, id, in, mem, out, err);
-        zx_arena_free(&scratch);
-        if (st != ZX_OK || out->plan.arena_bytes <= room || most == 0) return st;
+        ZX_TRY(make_with(id, in, t, o, most, mem, out, err));
+        if (out->plan.arena_bytes <= room) return use_rest(id, in, t, o, most, mem, out, err);
+        if (most == 0) return ZX_OK;
         const uint64_t over = (out->plan.arena_bytes - room) << i; // in the end only what it must
         most = most > over && i + 1 < SHRINKS ? most - over : 0;
         zx_arena_rewind(mem, mark);

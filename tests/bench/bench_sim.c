@@ -37,7 +37,8 @@ static double run(const struct point *p)
     bench_open(&p->c, &m);
     zx_plan_options po = bench_options(&m, &p->c);
     po.budget = m.machine.device_bytes / 10 * 9;
-    const zx_policy_input in = bench_input(&m, &p->c, &po);
+    zx_policy_input in = bench_input(&m, &p->c, &po);
+    in.own_limits = true; // as they come
     zx_policy_result r;
     const double from = bench_now();
     bench_must(zx_policy_plan(p->policy, &in, &m.mem, &r, &err), &err);

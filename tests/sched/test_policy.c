@@ -407,6 +407,29 @@ static void test_largest_bucket(void **state ZX_UNUSED)
     zx_arena_free(&mem);
 }
 
+// Within a budget that was asked for DeepCompile gets what its own count leaves unused.
+static void test_deepcompile_rest(void **state ZX_UNUSED)
+{
+    zx_arena mem = {0};
+    zx_graph g;
+    zx_policy_result all, least, count, rest;
+    uint32_t faster = 0;
+    make_gpt(&mem, 6, 64, 2, 17, 2, 8, &g);
+    plan_within(ZX_POLICY_DEEPCOMPILE, &g, NO_BUDGET, true, &mem, &all);
+    plan_within(ZX_POLICY_DEEPCOMPILE, &g, 1, true, &mem, &least);
+    for (uint64_t i = 1; i < 8; i++) {
+        const uint64_t more = all.plan.arena_bytes - least.plan.arena_bytes;
+        const uint64_t budget = least.plan.arena_bytes + more * i / 8;
+        plan_within(ZX_POLICY_DEEPCOMPILE, &g, budget, true, &mem, &count);
+        plan_within(ZX_POLICY_DEEPCOMPILE, &g, budget, false, &mem, &rest);
+        assert_false(rest.over);
+        assert_true(rest.plan.step_seconds <= count.plan.step_seconds);
+        faster += rest.plan.step_seconds < count.plan.step_seconds;
+    }
+    assert_true(faster > 0);
+    zx_arena_free(&mem);
+}
+
 // ---- the table ----------------------------------------------------------------------------------
 
 static const struct find_row {
@@ -493,7 +516,7 @@ int main(void)
         cmocka_unit_test(test_fsdp_modules),        cmocka_unit_test(test_fsdp_tuned),
         cmocka_unit_test(test_deepcompile_budgets), cmocka_unit_test(test_deepcompile_prefetch),
         cmocka_unit_test(test_no_modules),          cmocka_unit_test(test_zerox),
-        cmocka_unit_test(test_largest_bucket),
+        cmocka_unit_test(test_largest_bucket),      cmocka_unit_test(test_deepcompile_rest),
     };
     struct CMUnitTest tests[ZX_COUNT(plain) + ZX_POLICY_COUNT + ZX_COUNT(count_rows) +
                             ZX_COUNT(lowered_rows) + ZX_COUNT(find_rows)];
