@@ -269,7 +269,7 @@ void zx_job_ways_out(zx_job *job, const zx_plan_options *o, zx_err *found)
     if (job->recompute_auto) zx_job_choose_all(job, &all);
     ways k = {.job = job, .o = &all};
     zx_text out = {0};
-    k.least = bytes_of(&job->train, o, &k.held);
+    k.least = bytes_of(&job->train, &all, &k.held);
     if (k.least == NEVER) { // no budget would do
         name_limit(&all, found);
         return;

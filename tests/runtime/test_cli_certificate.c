@@ -201,6 +201,7 @@ static const struct refused {
     const char *ways[3]; // how they begin
 } refusals[] = {
     {"a file's", {PLAN, "--budget", "100KB"}, {"--budget"}},
+    {"all recomputed", {PLAN, "--budget", "2MB", "--recompute", "auto"}, {"--budget", "--ranks "}},
     {"a preset",
      {LLAMA, "--budget", "20GB"},
      {"--budget", "--recompute full", "--machine h100x16"}},
