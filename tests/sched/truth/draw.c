@@ -7,7 +7,7 @@
 #include "tests/sched/truth/truth.h"
 
 #define MOST_READS 8     // of the line
-#define MOST_GRADS 3     // of the line
+#define MOST_GRADS 3     // of a micro-batch; 2 where there are two
 #define UNIT_BYTES 65536 // sizes are 1 to 16 of these
 
 typedef struct drawer {
@@ -146,7 +146,7 @@ static void add_grad(drawer *d, zx_grad g)
 
 static void draw_grads(drawer *d)
 {
-    const uint32_t most = MOST_GRADS / d->p->micro_batches;
+    const uint32_t most = MOST_GRADS - (d->p->micro_batches - 1);
     const uint32_t want = pick(d, 0, most < d->p->n_units ? most : d->p->n_units);
     for (uint32_t u = 0, left = want; u < d->p->n_units && left > 0; u++)
         if (chance(d, (double)left / (d->p->n_units - u))) {

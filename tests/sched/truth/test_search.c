@@ -50,6 +50,15 @@ static const known rows[] = {
      0},
     {"it stays for the next micro-batch", "a.", 0, 10, 0, {{0}}, 5, {0}, 2},
     {"gradients of two micro-batches", "a", 0, 20, 1, {{0, 0, 1, 1, 1, 10}}, 5, {0}, 2},
+    {"micro-batches share no launch",
+     "a.",
+     3,
+     100,
+     2,
+     {{1, 1, 1, 1, 1, 10}, {0, 0, 2, 2, 3, 10}},
+     23,
+     {0},
+     2},
 };
 
 static zx_problem make(const known *k, zx_arena *mem)
@@ -257,7 +266,7 @@ static void test_draw(void **state ZX_UNUSED)
         const uint32_t reads = p.n_reads * p.micro_batches, grads = p.n_grads * p.micro_batches;
         assert_in_range(zx_problem_end(&p), 3, 7);
         assert_in_range(reads, 1, 8);
-        assert_in_range(grads, 0, 3);
+        assert_in_range(grads, 0, 4);
         for (uint32_t g = 0; g < p.n_grads; g++) {
             const zx_grad *x = &p.grads[g];
             assert_true(x->ready >= 1 && x->spare >= x->ready && x->latest >= x->spare);

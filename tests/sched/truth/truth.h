@@ -13,7 +13,8 @@
 #define TRUTH_PARTS 32
 #define TRUTH_NEVER 1e300 // of what never ends
 
-// A problem: 3 to 7 steps of a line in all, 1 to 6 gathers, 0 to 3 reduces; the same for a seed.
+// A problem: 3 to 7 steps in all, 1 to 6 units to gather, up to 8 reads of them, 0 to 3 gradients;
+// the same for a seed.
 zx_problem truth_draw(uint32_t seed, zx_arena *mem);
 // The least limit that anything fits in: every gather at its use, every reduce waited for at once.
 uint64_t truth_least(const zx_problem *p);
