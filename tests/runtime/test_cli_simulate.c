@@ -8,6 +8,7 @@
 
 #define MLP ZX_TEST_DATA "/cases/mlp/model.onnx"
 #define GPT2 ZX_TEST_DATA "/cases/gpt2/model.onnx"
+#define BYTEGPT ZX_SOURCE "/models/bytegpt/model.onnx"
 #define LLAMA "simulate", "llama3-8b", "--machine", "h100x8"
 
 static const struct row {
@@ -123,6 +124,16 @@ static const struct row {
     {"a sequence too long", {LLAMA, "--seq", "200000"}, 2, NULL, "1 to 131072 tokens"},
     {"no such format", {LLAMA, "--format", "states"}, 2, NULL, "is text, json or trace"},
     {"a trace of two", {LLAMA, "--policy", "fsdp,ddp", "--format", "trace"}, 2, NULL, "one policy"},
+    {"auto is a row more",
+     {"simulate", BYTEGPT, "--machine", "v100x4", "--policy", "zerox,zero2", "--recompute", "auto"},
+     0,
+     "\n  zerox        recompute auto ",
+     NULL},
+    {"auto alone",
+     {"simulate", BYTEGPT, "--machine", "v100x4", "--recompute", "auto", "--budget", "min"},
+     0,
+     ", 3 of 3 layers recomputed\npolicy: zerox\n",
+     NULL},
     {"no such recomputation", {LLAMA, "--recompute", "some"}, 2, NULL, "none, full or auto"},
     {"another batch than the file's",
      {"simulate", MLP, "--machine", "h100x8", "--batch", "3"},
