@@ -124,7 +124,7 @@ static void add_spans(zx_emitter *e, uint64_t held)
         const zx_storage *made = x->kind == ZX_SPAN_STORAGE ? &t->storages[x->index] : NULL;
         switch ((zx_span_kind)x->kind) {
         case ZX_SPAN_STORAGE:
-            e->slot_of_storage[x->index] =
+            e->slot_of_span[i] = e->slot_of_storage[x->index] =
                 made->input != ZX_NONE ? add_slot(e, ZX_SLOT_INPUT, made->input, x->bytes, at)
                                        : add_slot(e, ZX_SLOT_VALUE, made->value, x->bytes, at);
             break;
@@ -169,7 +169,9 @@ static uint32_t slot_of(const zx_emitter *e, uint32_t value, uint32_t micro, uin
     const zx_where w = t->where[value];
     switch ((zx_where_kind)w.kind) {
     case ZX_AT_STORAGE:
-        return e->slot_of_storage[w.index];
+        if (e->s->grad_row[w.index] == ZX_NONE) return e->slot_of_storage[w.index];
+        return e->slot_of_span[e->s->grad_spans[(size_t)e->s->grad_row[w.index] * t->micro_batches +
+                                                micro]];
     case ZX_AT_CONST:
         return e->slot_of_const[w.index];
     case ZX_AT_BUFFER:
@@ -195,7 +197,22 @@ uint32_t zx_emit_loss_slot(const zx_emitter *e, uint32_t micro)
 
 // ---- steps --------------------------------------------------------------------------------------
 
-// A step has the operands of the same step in the micro-batch before, unless a unit lies elsewhere.
+// Whether an operand of a step may lie elsewhere in another micro-batch.
+static bool moves(const zx_emitter *e, uint32_t s)
+{
+    const zx_trace *t = e->t;
+    const zx_node *x = &t->graph->nodes[t->node[s]];
+    if (!e->s->whole_params && t->use_at[s] < t->use_at[s + 1]) return true;
+    for (uint32_t i = 0; i < x->n_in + x->n_out; i++) {
+        const uint32_t v =
+            i < x->n_in ? zx_node_in(t->graph, x, i) : zx_node_out(t->graph, x, i - x->n_in);
+        if (v == ZX_NONE || t->where[v].kind != ZX_AT_STORAGE) continue;
+        if (e->s->grad_row[t->where[v].index] != ZX_NONE) return true;
+    }
+    return false;
+}
+
+// A step has the operands of the same step in the micro-batch before, unless one lies elsewhere.
 static void add_steps(zx_emitter *e)
 {
     const zx_trace *t = e->t;
@@ -207,7 +224,7 @@ static void add_steps(zx_emitter *e)
         for (uint32_t s = 0; s < n; s++) {
             const zx_node *x = &g->nodes[t->node[s]];
             zx_plan_step *step = &steps[m * n + s];
-            if (m > 0 && (e->s->whole_params || t->use_at[s] == t->use_at[s + 1])) {
+            if (m > 0 && !moves(e, s)) {
                 *step = steps[s];
                 step->micro = m;
                 continue;

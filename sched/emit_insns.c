@@ -201,10 +201,12 @@ static void do_act(writer *w, const zx_act *a, uint32_t step)
 
 // ---- the line -----------------------------------------------------------------------------------
 
-static bool takes_bytes(const zx_act *a)
+static bool takes_bytes(const zx_schedule *s, const zx_act *a)
 {
-    return a->kind == ZX_ACT_GATHER || a->kind == ZX_ACT_AWAIT || a->kind == ZX_ACT_SYNC ||
-           a->kind == ZX_ACT_HOOK;
+    if (a->kind == ZX_ACT_DRAIN)
+        return s->transfers[a->what].late && s->transfers[a->what].at == a->at;
+    return (a->kind == ZX_ACT_REDUCE && s->transfers[a->what].late) || a->kind == ZX_ACT_GATHER ||
+           a->kind == ZX_ACT_AWAIT || a->kind == ZX_ACT_SYNC || a->kind == ZX_ACT_HOOK;
 }
 
 static void put_position(writer *w, int64_t p, int64_t end, uint32_t *at)
@@ -212,7 +214,7 @@ static void put_position(writer *w, int64_t p, int64_t end, uint32_t *at)
     const zx_schedule *s = w->e->s;
     const uint32_t step = p < end ? (uint32_t)p : ZX_NONE;
     if (w->copy_due[p]) put_wait(w, ZX_S_COMPUTE, ZX_PASS_emit, step, w->copied[p]);
-    for (; *at < s->n_acts && s->acts[*at].at == p && !takes_bytes(&s->acts[*at]); ++*at)
+    for (; *at < s->n_acts && s->acts[*at].at == p && !takes_bytes(s, &s->acts[*at]); ++*at)
         do_act(w, &s->acts[*at], step);
     if (p < end && w->gated[p]) w->gate[p] = mark_here(w, step);
     for (; *at < s->n_acts && s->acts[*at].at == p; ++*at) do_act(w, &s->acts[*at], step);

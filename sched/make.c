@@ -1,291 +1,200 @@
-// make.c - the planner's search: drafts are cheap to make and to time, so it makes many and picks.
+// make.c - from a train graph to a Plan within a budget: the planner's problem is solved, written
+// down as a schedule, given addresses and emitted.
 //
-// Which drafts are made doesn't depend on the budget: the least plan (every gather at its use,
-// every reduce waited for at once), what turning the knobs of pass.h finds within its bytes, and
-// what it finds within a ladder of limits up to none at all. The simulator times them, and the
-// budget only picks: so more memory is never predicted slower, and whoever states no budget chooses
-// among all plans that a budget would have given.
+// Addresses may take a little more than the bytes alive; then the problem is solved again within
+// less. Without a budget it is the least memory that is hardly slower than no limit at all.
 // SPDX-License-Identifier: Apache-2.0
-#include "sched/pass.h"
-
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
-typedef struct found { // a draft that was made
-    zx_knobs knobs;
-    uint64_t bytes;
-    double seconds;
-} found;
+#include "sched/pass.h"
+#include "sched/schedule.h"
+#include "sched/solve.h"
 
-typedef struct search {
+#define ROOMY 1.05   // without a budget: how much slower than the best is well spent on memory
+#define BISECTIONS 7 // of limits, for that
+#define SHRINKS 8    // how often a solution whose addresses take too much is made again
+
+typedef struct maker {
     const zx_graph *g;
     const zx_plan_options *o;
-    zx_draft facts, draft;
-    zx_arena *kept, *scratch; // what the search keeps, and what one try needs
+    zx_trace t;
+    zx_problem p;
     uint64_t held;
-    found *all;
-    uint32_t n, cap;
-    uint32_t smallest; // of all: the fewest bytes, and of those the fastest
-} search;
+    zx_arena kept, scratch;
+} maker;
 
-#define AS_GOOD 1.001   // turning: times this near are the same; then the smaller plan is better
-#define ROOMY 1.05      // without a budget: how much slower than the best is well spent on memory
-#define SAME (1 + 1e-9) // with one: equal but for rounding
-#define RUNGS 6
-#define RUNGS_LARGE 3
-#define LARGE 4000 // spans: a try takes time by their square
-#define BISECTIONS 6
-#define ENOUGH 8 // micro-batches in a try
-#define SETTLINGS 6
-#define SHRINKS 6 // how often a draft that placement made too big is made again with less
+// ---- within a limit -----------------------------------------------------------------------------
 
-static double seconds_of(search *s)
+// Solves within `limit` until the addresses stay below it too. False: they never did; then *s has
+// the last try, if there was any.
+static zx_status within(maker *k, uint64_t limit, zx_schedule *s, bool *fits, zx_err *err)
+{
+    zx_problem p = k->p;
+    p.limit = limit;
+    *fits = false;
+    *s = (zx_schedule){0};
+    for (int i = 0; i < SHRINKS; i++) {
+        zx_solution x;
+        uint64_t least;
+        uint32_t mended;
+        zx_arena_free(&k->scratch);
+        if (!zx_solve(&p, &k->scratch, &x, &least)) return ZX_OK;
+        zx_schedule_start(s, &k->t, k->o, &k->scratch);
+        snprintf(s->policy, sizeof s->policy, "zerox");
+        zx_solution_write(&p, &x, s);
+        ZX_TRY(zx_schedule_finish(s, &mended, err));
+        ZX_ASSERT(mended == 0);
+        zx_schedule_place(s, limit > UINT64_MAX - k->held ? UINT64_MAX : k->held + limit);
+        *fits = s->transient <= limit;
+        if (*fits || p.limit <= least) return ZX_OK;
+        const uint64_t over = s->transient - limit, less = i < 2 ? over : p.limit / 16;
+        p.limit = p.limit - least > less ? p.limit - less : least;
+    }
+    return ZX_OK;
+}
+
+static double seconds_of(maker *k, const zx_schedule *s)
 {
     zx_plan p;
-    zx_emit(&s->draft, s->scratch, &p);
-    zx_plan_simulate(s->g, &s->o->machine, s->o->times, &p, s->scratch);
+    zx_schedule_emit(s, &k->scratch, &p);
+    zx_plan_simulate(k->g, &k->o->machine, k->o->times, &p, &k->scratch);
     return p.step_seconds;
 }
 
-static bool better(const found *a, const found *than)
+// The fewest transient bytes that a plan is found for: solved with hardly a byte to spare, placed
+// as well as it goes. Tries until that is at most `enough`; *from: the limit that `within` makes it
+// for.
+static zx_status find_least(maker *k, uint64_t enough, uint64_t *bytes, uint64_t *from, zx_err *err)
 {
-    if (a->seconds > than->seconds * AS_GOOD) return false;
-    return a->seconds * AS_GOOD < than->seconds || a->bytes < than->bytes;
+    static const double more[] = {1, 1.02, 1.1, 1.5};
+    zx_schedule s;
+    bool fits;
+    zx_line line;
+    zx_line_make(&line, &k->p, &k->kept);
+    *bytes = UINT64_MAX;
+    for (uint32_t i = 0; i < ZX_COUNT(more) && *bytes > enough && *bytes > line.least; i++) {
+        const uint64_t limit = (uint64_t)((double)line.least * more[i]);
+        ZX_TRY(within(k, limit, &s, &fits, err));
+        if (s.policy[0] == '\0' || s.transient >= *bytes) continue;
+        *bytes = s.transient;
+        *from = limit;
+    }
+    if (*bytes == UINT64_MAX) return ZX_FAIL(err, ZX_E_BUDGET, "planner: no schedule fits at all");
+    return ZX_OK;
 }
 
-// Makes the draft for these knobs within `most` bytes of transient memory. Placement may take more
-// than the passes counted: then they get less. Knobs with a limit of 0 are left to the stretching.
-static bool draft_within(search *s, zx_knobs *k, uint64_t most)
+// The limit with the least memory that is hardly slower than `most`; *limit: where the search
+// begins.
+static zx_status find_roomy(maker *k, uint64_t least, uint64_t *limit, zx_err *err)
 {
-    if (k->limit == 0) {
-        zx_draft_run(&s->draft, &s->facts, k);
-        return s->draft.transient <= most;
-    }
-    k->limit = most;
-    for (int i = 0; i < SHRINKS; i++) {
-        zx_draft_run(&s->draft, &s->facts, k);
-        if (s->draft.transient <= most) return true;
-        const uint64_t over = s->draft.transient - most;
-        if (over >= k->limit) return false;
-        k->limit = i == 0 ? k->limit - over : k->limit / 8 * 7;
-    }
-    return false;
-}
-
-// Makes and times the draft for knobs within `most` bytes; false: none fits.
-static bool try(search *s, zx_knobs k, uint64_t most, found *out)
-{
-    const zx_mark mark = zx_arena_mark(s->scratch);
-    const bool made = draft_within(s, &k, most);
-    if (made) {
-        *out = (found){k, s->held + s->draft.transient, seconds_of(s)};
-        ZX_GROW(s->kept, s->all, s->n, s->cap);
-        s->all[s->n] = *out;
-        const found *least = &s->all[s->smallest];
-        if (out->bytes < least->bytes ||
-            (out->bytes == least->bytes && out->seconds < least->seconds))
-            s->smallest = s->n;
-        s->n++;
-    }
-    zx_arena_rewind(s->scratch, mark);
-    return made;
-}
-
-// The same; true if it is better than *best, which it becomes.
-static bool improve(search *s, zx_knobs k, uint64_t most, found *best)
-{
-    found x;
-    if (!try(s, k, most, &x) || !better(&x, best)) return false;
-    *best = x;
-    return true;
-}
-
-static void find_smallest(search *s)
-{
-    found x;
-    for (uint32_t order = 0; order < ZX_PLACE_ORDERS; order++)
-        try(s, (zx_knobs){.order = order}, UINT64_MAX, &x);
-}
-
-static const double eager[] = {1.5, 4, 1e6};
-static const double residency[] = {1, 0.5, 0};
-
-// The least plan with what placement left idle put to use.
-static void stretch_smallest(search *s)
-{
-    found x;
-    const found least = s->all[s->smallest];
-    for (uint32_t i = 0; !s->o->no_overlap && i < ZX_COUNT(eager); i++)
-        try(s, (zx_knobs){.eager = eager[i], .order = least.knobs.order}, least.bytes - s->held,
-            &x);
-}
-
-// A launch for which the wire is busy four times as long as a launch costs.
-static uint64_t good_launch(const zx_plan_options *o)
-{
-    const zx_machine *m = &o->machine;
-    if (m->wire > 0) {
-        const double rate = m->cores > 0 && m->copy < m->wire ? m->copy : m->wire;
-        return (uint64_t)(4 * m->latency * rate);
-    }
-    const uint32_t last = m->gather.n == 0 ? 0 : m->gather.n - 1;
-    const double rate = m->gather.n == 0 ? 0 : m->gather.bytes[last] / m->gather.seconds[last];
-    return (uint64_t)(4 * m->gather.seconds[0] * rate);
-}
-
-// One knob after the other, each left where the draft within `most` bytes is best.
-static found turn_knobs(search *s, uint64_t most)
-{
-    found best = {.seconds = 1e300, .bytes = UINT64_MAX};
-    const uint64_t launch = good_launch(s->o);
-    const uint64_t bytes[] = {launch, launch / 4, launch / 16, 0, 8 * launch};
-    const bool overlap = !s->o->no_overlap;
-    zx_knobs k = {.limit = most, .residency = 1, .order = s->all[s->smallest].knobs.order};
-    if (overlap) {
-        k.eager = eager[0];
-        k.launch_bytes = bytes[0];
-    }
-    improve(s, k, most, &best);
-    for (uint32_t i = 1; i < ZX_COUNT(residency) && s->facts.gathers; i++) {
-        zx_knobs other = k;
-        other.residency = residency[i];
-        if (improve(s, other, most, &best)) k.residency = residency[i];
-    }
-    for (uint32_t i = 1; overlap && i < ZX_COUNT(eager); i++) {
-        zx_knobs other = k;
-        other.eager = eager[i];
-        if (improve(s, other, most, &best)) k.eager = eager[i];
-    }
-    for (uint32_t i = 1; overlap && i < ZX_COUNT(bytes); i++) {
-        zx_knobs other = k;
-        other.launch_bytes = bytes[i];
-        if (improve(s, other, most, &best)) k.launch_bytes = bytes[i];
-    }
-    return best;
-}
-
-// Turning the knobs for the smallest plan's bytes may find a smaller one, and so on. What is left
-// in the end is the least budget that is granted.
-static void settle(search *s)
-{
-    for (int i = 0; i < SETTLINGS; i++) {
-        const uint64_t before = s->all[s->smallest].bytes;
-        turn_knobs(s, before - s->held);
-        if (s->all[s->smallest].bytes == before) return;
-    }
-}
-
-// Between the least and all that is of use, denser where memory is short: knobs that were best
-// above, and what is more frugal.
-static void climb_down(search *s, found top)
-{
-    const uint64_t least = s->all[s->smallest].bytes;
-    const uint64_t rungs = s->draft.n_spans > LARGE ? RUNGS_LARGE : RUNGS;
-    if (top.bytes == UINT64_MAX) return;
-    for (uint64_t i = rungs - 1; i > 0 && top.bytes > least; i--) {
-        const double part = (double)(i * i) / (double)(rungs * rungs);
-        const uint64_t most = least + (uint64_t)(part * (double)(top.bytes - least)) - s->held;
-        found best = {.seconds = 1e300, .bytes = UINT64_MAX};
-        zx_knobs k = top.knobs;
-        improve(s, k, most, &best);
-        for (uint32_t r = 0; r < ZX_COUNT(residency) && s->facts.gathers; r++) {
-            k.residency = residency[r];
-            if (k.residency < top.knobs.residency) improve(s, k, most, &best);
-        }
-        if (best.seconds == 1e300) continue;
-        for (uint32_t e = 0; e < ZX_COUNT(eager) && !s->o->no_overlap; e++) {
-            k = best.knobs;
-            k.eager = eager[e];
-            if (k.eager != best.knobs.eager) improve(s, k, most, &best);
-        }
-        for (uint32_t e = 0; e < 2 && best.knobs.launch_bytes > 0; e++) {
-            k = best.knobs;
-            k.launch_bytes = e == 0 ? k.launch_bytes / 4 : 0;
-            improve(s, k, most, &best);
-        }
-        top.knobs = best.knobs;
-    }
-}
-
-// The rule: the best time within the budget, or up to `slack` times it; of those the least memory.
-static const found *pick(const search *s, uint64_t budget, double slack)
-{
-    double best = 1e300;
-    const found *least = NULL;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->all[i].bytes <= budget && s->all[i].seconds < best) best = s->all[i].seconds;
-    for (uint32_t i = 0; i < s->n; i++) {
-        const found *x = &s->all[i];
-        if (x->bytes > budget || x->seconds > best * slack) continue;
-        if (least == NULL || x->bytes < least->bytes ||
-            (x->bytes == least->bytes && x->seconds < least->seconds))
-            least = x;
-    }
-    return least;
-}
-
-// What is picked without a budget, with less memory, for as long as it is hardly slower than the
-// best.
-static void refine(search *s)
-{
-    const double most_seconds = pick(s, UINT64_MAX, 1)->seconds * ROOMY;
-    const found from = *pick(s, UINT64_MAX, ROOMY);
-    uint64_t lo = s->all[s->smallest].bytes - s->held, hi = from.bytes - s->held;
-    if (from.knobs.limit == 0) return; // there is nothing to save
+    zx_schedule s;
+    bool fits;
+    ZX_TRY(within(k, *limit, &s, &fits, err));
+    if (!fits) return ZX_OK;
+    const double enough = seconds_of(k, &s) * ROOMY;
+    uint64_t lo = least, hi = s.transient;
     for (int i = 0; i < BISECTIONS && lo < hi; i++) {
-        const uint64_t mid = lo + (hi - lo) / 2;
-        found x;
-        if (try(s, from.knobs, mid, &x) && x.seconds <= most_seconds)
-            hi = x.bytes - s->held;
-        else
+        const uint64_t mid = i == 0 ? lo : lo + (hi - lo) / 2; // the least may do
+        ZX_TRY(within(k, mid, &s, &fits, err));
+        if (fits && seconds_of(k, &s) <= enough) {
+            *limit = mid;
+            hi = s.transient < mid ? s.transient : mid;
+        } else
             lo = mid + 1;
     }
+    return ZX_OK;
 }
 
-// ---- refusing
-// ---------------------------------------------------------------------------------------------
+// ---- refusing -----------------------------------------------------------------------------------
 
 typedef struct share { // of the least plan's bytes
     const char *what, *hint;
     uint64_t bytes;
 } share;
 
-static zx_status refuse(search *s, uint64_t least, zx_err *err)
+static zx_status refuse(maker *k, uint64_t least, zx_err *err)
 {
-    const zx_trace *t = s->facts.trace;
-    const zx_graph *g = s->g;
-    const zx_draft *d = &s->facts;
-    const int64_t most = zx_load_most(&d->bytes, 0, (int64_t)t->n_steps - 1);
+    const zx_trace *t = &k->t;
+    const zx_problem *p = &k->p;
     uint32_t at = 0;
-    while (zx_load_most(&d->bytes, at, at) < most) at++;
-    share shares[] = {
+    uint64_t most = 0, units = 0;
+    for (uint32_t q = 0; q < p->n_steps; q++) {
+        uint64_t need = 0;
+        for (uint32_t i = p->read_at[q]; i < p->read_at[q + 1]; i++)
+            need += p->unit_bytes[p->reads[i].unit];
+        if (p->base[q] + need <= most) continue;
+        most = p->base[q] + need;
+        units = need;
+        at = q;
+    }
+    const share shares[] = {
         {"are held parameters, gradients and optimizer states", "more ranks or a higher ZeRO stage",
-         s->held},
-        {"are activations and gradients", "a smaller train_micro_batch_size_per_gpu", 0},
-        {"are gathered parameters", "a larger budget: these have to be whole at once", 0},
+         k->held},
+        {"are activations and gradients", "a smaller train_micro_batch_size_per_gpu",
+         p->base[at] - zx_align_up(t->work[at], ZX_ALIGN)},
+        {"are gathered parameters", "a larger budget: these have to be whole at once", units},
         {"is scratch", "a larger budget", t->work[at]},
     };
-    for (uint32_t i = 0; i < t->n_storages; i++)
-        if (t->storages[i].born <= at && t->storages[i].dies >= at && d->made_in[i] == ZX_NONE)
-            shares[1].bytes += t->storages[i].bytes;
-    for (uint32_t i = t->use_at[at]; d->gathers && i < t->use_at[at + 1]; i++)
-        shares[2].bytes += d->unit_bytes[t->uses[i].unit];
     const share *top = &shares[0];
     for (uint32_t i = 1; i < ZX_COUNT(shares); i++)
         if (shares[i].bytes > top->bytes) top = &shares[i];
     char a[ZX_BYTES_TEXT], b[ZX_BYTES_TEXT], c[ZX_BYTES_TEXT];
     zx_arena names = {0};
-    const char *node = zx_text_safe(&names, g->nodes[t->node[at]].name);
+    const char *node = zx_text_safe(&names, k->g->nodes[t->node[at]].name);
     const zx_status st =
         ZX_FAIL(err, ZX_E_BUDGET,
                 "a rank needs at least %s (%" PRIu64 " bytes), the budget is %s (%" PRIu64
                 " bytes): %s of it %s%s%s%s",
-                zx_text_size(least, a), least, zx_text_size(s->o->budget, b), s->o->budget,
+                zx_text_size(least, a), least, zx_text_size(k->o->budget, b), k->o->budget,
                 zx_text_size(top->bytes, c), top->what, top == &shares[0] ? "" : " at node '",
                 top == &shares[0] ? "" : node, top == &shares[0] ? "" : "'");
     zx_arena_free(&names);
     zx_err_hint(err, "--budget min, or %s%s", top->hint,
-                top == &shares[0] && s->held > s->o->budget ? "; what is held alone is too much"
+                top == &shares[0] && k->held > k->o->budget ? "; what is held alone is too much"
                                                             : "");
+    return st;
+}
+
+// stage3_max_live_parameters that no schedule keeps to.
+static zx_status check_live(const maker *k, zx_err *err)
+{
+    const zx_problem *p = &k->p;
+    for (uint32_t q = 0; q < p->n_steps && p->max_live > 0; q++) {
+        uint64_t elements = 0;
+        for (uint32_t i = p->read_at[q]; i < p->read_at[q + 1]; i++)
+            elements += p->unit_elements[p->reads[i].unit];
+        if (elements <= p->max_live) continue;
+        return ZX_FAIL(err, ZX_E_BUDGET,
+                       "stage3_max_live_parameters is %" PRIu64
+                       ", but node '%s' alone reads parameters with %" PRIu64 " elements",
+                       p->max_live, k->g->nodes[k->t.node[q]].name, elements);
+    }
+    return ZX_OK;
+}
+
+// ---- a plan -------------------------------------------------------------------------------------
+
+static zx_status make(maker *k, zx_arena *mem, zx_plan *out, zx_err *err)
+{
+    const zx_plan_options *o = k->o;
+    uint64_t limit = UINT64_MAX / 4, least = 0, from = 0;
+    zx_schedule s;
+    bool fits = false;
+    if (o->budget != UINT64_MAX) limit = o->budget > k->held ? o->budget - k->held : 0;
+    ZX_TRY(check_live(k, err));
+    ZX_TRY(find_least(k, o->least ? 0 : limit, &least, &from, err));
+    if (!o->least && limit < least) return refuse(k, k->held + least, err);
+    if (o->roomy && !o->least) ZX_TRY(find_roomy(k, least, &limit, err));
+    if (!o->least) ZX_TRY(within(k, limit, &s, &fits, err));
+    if (!fits) ZX_TRY(within(k, from, &s, &fits, err));
+    zx_schedule_emit(&s, mem, out);
+    out->budget = o->least ? out->arena_bytes : o->budget;
+    snprintf(out->policy, sizeof out->policy, "zerox");
+    zx_plan_simulate(k->g, &o->machine, o->times, out, mem);
+    const zx_status st = zx_plan_check(k->g, out, err);
+    if (st != ZX_OK) zx_err_in(err, "planner");
     return st;
 }
 
@@ -295,44 +204,17 @@ zx_status zx_plan_make(const zx_graph *train, const zx_plan_options *o, zx_arena
     if (o->ranks == 0 || o->micro_batches == 0 || o->stage > 3 || o->optimizer_states > 2)
         return ZX_FAIL(err, ZX_E_USAGE, "%u ranks, %u micro-batches, stage %u: no such plan",
                        o->ranks, o->micro_batches, o->stage);
-    zx_status st = ZX_OK;
-    zx_arena kept = {0}, scratch = {0};
-    zx_trace trace;
-    zx_plan_options few = *o; // what is tried: micro-batches are alike
-    if (few.micro_batches > ENOUGH) few.micro_batches = ENOUGH;
-    search s = {.g = train, .o = &few, .kept = &kept, .scratch = &scratch};
-    st = zx_trace_make(train, &few, &kept, &trace, err);
-    if (st == ZX_OK && (uint64_t)trace.n_steps * o->micro_batches >= ZX_NONE / 4)
+    maker k = {.g = train, .o = o};
+    zx_status st = zx_trace_make(train, o, &k.kept, &k.t, err);
+    if (st == ZX_OK && (uint64_t)k.t.n_steps * o->micro_batches >= ZX_NONE / 4)
         st = ZX_FAIL(err, ZX_E_UNSUPPORTED, "%u micro-batches of %u nodes are too many for a plan",
-                     o->micro_batches, trace.n_steps);
-    if (st == ZX_OK) st = zx_draft_make(&trace, &few, &kept, &s.facts, err);
-    if (st == ZX_OK) st = zx_draft_make(&trace, &few, &kept, &s.draft, err);
-    if (st != ZX_OK) goto done;
-    s.draft.mem = &scratch;
-    s.held = zx_held_bytes(&trace, o);
-    find_smallest(&s);
-    stretch_smallest(&s);
-    settle(&s);
-    climb_down(&s, turn_knobs(&s, UINT64_MAX - s.held));
-    refine(&s);
-    const uint64_t least = s.all[s.smallest].bytes;
-    const uint64_t budget = o->least ? least : o->budget;
-    if (budget < least) {
-        st = refuse(&s, least, err);
-        goto done;
+                     o->micro_batches, k.t.n_steps);
+    if (st == ZX_OK) {
+        k.held = zx_held_bytes(&k.t, o);
+        zx_problem_make(&k.t, o, &k.kept, &k.p);
+        st = make(&k, mem, out, err);
     }
-    const found *best = pick(&s, budget, o->roomy && !o->least ? ROOMY : SAME);
-
-    few.micro_batches = trace.micro_batches = o->micro_batches;
-    zx_draft_run(&s.draft, &s.facts, &best->knobs);
-    zx_emit(&s.draft, mem, out);
-    out->budget = budget;
-    ZX_ASSERT(out->arena_bytes <= budget);
-    zx_plan_simulate(train, &o->machine, o->times, out, mem);
-    st = zx_plan_check(train, out, err);
-    if (st != ZX_OK) zx_err_in(err, "planner");
-done:
-    zx_arena_free(&kept);
-    zx_arena_free(&scratch);
+    zx_arena_free(&k.kept);
+    zx_arena_free(&k.scratch);
     return st;
 }

@@ -6,9 +6,10 @@
 // circle of one micro-batch: those of line step q are those of step q % n_steps.
 //
 // Compute runs the steps in order. All launches go over one wire, one at a time, in the order of
-// the solution. At a position compute first waits for the reduces that are over there (their bytes
-// are given away), then passes the mark that gates wait for, then waits for the gathers that are
-// over there (their first use), then runs the step.
+// the solution. When compute comes to a position, gradients that are whole there may leave; then it
+// waits for the reduces that are over there (their bytes are given away), then it passes the mark
+// that gates of gathers wait for, then it waits for the gathers that are over there (their first
+// use), then it runs the step.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef ZX_SCHED_PROBLEM_H
 #define ZX_SCHED_PROBLEM_H

@@ -346,8 +346,11 @@ static int class_of(const zx_schedule *s, const zx_act *a)
 {
     switch ((zx_act_kind)a->kind) {
     case ZX_ACT_REDUCE:
+        if (s->transfers[a->what].late) break;
         return s->transfers[a->what].flat ? 3 : 0;
-    case ZX_ACT_DRAIN: // of what is enqueued here only: at the end of all
+    case ZX_ACT_DRAIN:
+        if (s->transfers[a->what].late && s->transfers[a->what].at == a->at) break;
+        // of what is enqueued here only: at the end of all
         return s->transfers[a->what].flat && s->transfers[a->what].at == a->at ? 4 : 1;
     case ZX_ACT_FREE:
         return 2;

@@ -47,8 +47,9 @@ typedef struct zx_gradient { // a unit's gradient of one micro-batch on its way 
 typedef struct zx_transfer { // a launch: members are a range of holds, or of gradients
     uint32_t first, n;
     bool reduce;
-    bool flat;        // goes through one flat buffer: copied in, and out of it again
-    bool bucket;      // REDUCE: gradients are copied into the bucket as they come
+    bool flat;   // goes through one flat buffer: copied in, and out of it again
+    bool late;   // REDUCE: leaves after gathers that were written down before it at its position
+    bool bucket; // REDUCE: gradients are copied into the bucket as they come
     int64_t gate, at; // GATHER: the compute position it waits for; where it is enqueued
     int64_t over;     // AWAIT's or DRAIN's position; -1: none yet
     int64_t unpack;   // flat GATHER: the compute position that its copies out wait for
@@ -79,6 +80,9 @@ typedef struct zx_schedule {
     zx_span *spans;          // bytes that come and go
     uint64_t transient;      // highest end of any span
     bool placed;             // spans came with their addresses (the planner's own)
+    uint32_t *grad_row;      // by storage: its row of grad_spans, where it holds gradients that are
+                             // reduced; ZX_NONE
+    uint32_t *grad_spans;    // a row a storage: its span in each micro-batch
     uint32_t *now;           // by unit: its open hold; ZX_NONE
     uint32_t *pending;       // by unit: its BUCKET act that no reduce has taken; ZX_NONE
     uint32_t *reads;         // by micro-batch, then trace use: the hold that serves it

@@ -7,7 +7,6 @@
 
 #include "sched/schedule.h"
 
-#define ROUNDS 3   // of a placement in one order
 #define EVEN 1.001 // a placement this near the load is as good as any
 
 typedef struct pattern { // one remembered span: what it is for and when in its micro-batch
@@ -149,38 +148,67 @@ static void fit_bucket(zx_schedule *s)
     }
 }
 
-static void add_fixed(zx_schedule *s)
+// Gradients that are reduced leave when their launch is over, which may be another time in every
+// micro-batch: their storages are spans of the line. All others are the same in every micro-batch.
+static void add_gradients(spanner *k)
 {
+    zx_schedule *s = k->s;
     const zx_trace *t = s->trace;
     const int64_t n = t->n_steps;
-    int64_t *until = ZX_NEW(s->mem, int64_t, t->n_storages + 1);
-    for (uint32_t i = 0; i < t->n_storages; i++) until[i] = t->storages[i].dies;
+    const uint32_t micros = t->micro_batches;
+    uint32_t *row = ZX_NEW(s->mem, uint32_t, t->n_storages + 1), n_rows = 0;
+    for (uint32_t i = 0; i < t->n_storages; i++) row[i] = ZX_NONE;
+    for (uint32_t i = 0; i < s->n_gradients; i++) {
+        const zx_where w = t->where[t->graph->params[s->gradients[i].unit].grad];
+        if (w.kind != ZX_AT_STORAGE || row[w.index] != ZX_NONE) continue;
+        if (s->made_in[w.index] == ZX_NONE && t->storages[w.index].bytes > 0)
+            row[w.index] = n_rows++;
+    }
+    int64_t *until = ZX_NEW(s->mem, int64_t, (size_t)n_rows * micros + 1);
+    for (uint32_t i = 0; i < t->n_storages; i++)
+        for (uint32_t m = 0; m < micros && row[i] != ZX_NONE; m++)
+            until[(size_t)row[i] * micros + m] = n * m + t->storages[i].dies;
     for (uint32_t i = 0; i < s->n_gradients; i++) {
         const zx_gradient *x = &s->gradients[i];
         const zx_where w = t->where[t->graph->params[x->unit].grad];
-        if (w.kind != ZX_AT_STORAGE) continue;
-        const int64_t to = held_until(s, x) - 1 - n * (int64_t)x->micro;
-        if (to > until[w.index]) until[w.index] = to;
+        if (w.kind != ZX_AT_STORAGE || row[w.index] == ZX_NONE) continue;
+        int64_t *to = &until[(size_t)row[w.index] * micros + x->micro];
+        if (held_until(s, x) - 1 > *to) *to = held_until(s, x) - 1;
     }
+    s->grad_row = row;
+    s->grad_spans = ZX_NEW(s->mem, uint32_t, (size_t)n_rows * micros + 1);
+    for (uint32_t i = 0; i < t->n_storages; i++)
+        for (uint32_t m = 0; m < micros && row[i] != ZX_NONE; m++) {
+            const size_t at = (size_t)row[i] * micros + m;
+            s->grad_spans[at] = repeat(k, ZX_SPAN_STORAGE, i, i, n * m + t->storages[i].born,
+                                       until[at], t->storages[i].bytes);
+        }
+}
+
+static void add_fixed(zx_schedule *s)
+{
+    const zx_trace *t = s->trace;
     for (uint32_t i = 0; i < t->n_storages; i++) {
         const zx_storage *x = &t->storages[i];
-        if (s->made_in[i] == ZX_NONE && x->bytes > 0)
-            put_span(s, &(zx_span){ZX_SPAN_STORAGE, i, x->born, until[i], 0, x->bytes, 0});
+        if (s->made_in[i] == ZX_NONE && s->grad_row[i] == ZX_NONE && x->bytes > 0)
+            put_span(s, &(zx_span){ZX_SPAN_STORAGE, i, x->born, x->dies, 0, x->bytes, 0});
     }
     for (uint32_t i = 0; i < t->n_steps; i++)
         if (t->work[i] > 0) put_span(s, &(zx_span){ZX_SPAN_WORK, i, i, i, 0, t->work[i], 0});
     if (s->bucket_bytes > 0)
-        put_span(s, &(zx_span){ZX_SPAN_BUCKET, 0, 0, n - 1, 0, s->bucket_bytes, 0});
+        put_span(s,
+                 &(zx_span){ZX_SPAN_BUCKET, 0, 0, (int64_t)t->n_steps - 1, 0, s->bucket_bytes, 0});
 }
 
 void zx_schedule_spans(zx_schedule *s)
 {
     spanner k = {.s = s, .n_rows = 64};
-    while (k.n_rows < 4 * (s->n_holds + s->n_transfers)) k.n_rows *= 2;
+    while (k.n_rows < 4 * (s->n_holds + s->n_transfers + s->n_gradients)) k.n_rows *= 2;
     k.rows = ZX_NEW(s->mem, pattern, k.n_rows);
     for (uint32_t i = 0; i < k.n_rows; i++) k.rows[i].span = ZX_NONE;
     s->n_spans = 0;
     fit_bucket(s);
+    add_gradients(&k);
     add_fixed(s);
     add_flats(&k);
     add_holds(&k);
@@ -226,19 +254,8 @@ uint64_t zx_schedule_load(const zx_schedule *s)
 void zx_schedule_place(zx_schedule *s, uint64_t budget)
 {
     const zx_trace *t = s->trace;
-    const uint64_t held = zx_schedule_held(s), load = load_of(s);
-    uint64_t enough = (uint64_t)((double)load * EVEN);
+    const uint64_t held = zx_schedule_held(s);
+    uint64_t enough = (uint64_t)((double)load_of(s) * EVEN);
     if (budget > held && budget != UINT64_MAX && budget - held > enough) enough = budget - held;
-    uint64_t *best = ZX_NEW(s->mem, uint64_t, s->n_spans + 1);
-    s->transient = UINT64_MAX;
-    for (uint32_t order = 0; order < ZX_PLACE_ORDERS; order++) {
-        const uint64_t top = zx_place(s->spans, s->n_spans, t->n_steps, t->micro_batches, order,
-                                      ROUNDS, enough, s->mem);
-        if (top < s->transient) {
-            s->transient = top;
-            for (uint32_t i = 0; i < s->n_spans; i++) best[i] = s->spans[i].offset;
-        }
-        if (s->transient <= enough) break;
-    }
-    for (uint32_t i = 0; i < s->n_spans; i++) s->spans[i].offset = best[i];
+    s->transient = zx_place(s->spans, s->n_spans, t->n_steps, t->micro_batches, enough, 1, NULL);
 }

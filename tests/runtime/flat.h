@@ -102,8 +102,17 @@ static inline void flatten(zx_plan *p, flat_kind kind, zx_arena *mem)
     f.members = zx_arena_copy(mem, p->members, p->n_members * sizeof *f.members);
     f.insns = ZX_NEW(mem, zx_insn, 8 * p->n_insns + 4 * p->n_members * p->micro_batches);
     bool *done = ZX_NEW(mem, bool, p->n_launches + 1);
+    // Who waits for what a queue did later knew that a gather before was over: now it has to wait
+    // for what was unpacked, too.
+    uint32_t *unpacked = ZX_NEW(mem, uint32_t, p->n_events + 1), last = ZX_NONE;
+    const uint32_t n_events = p->n_events;
     for (uint32_t i = 0; i < p->n_insns; i++) {
         const zx_insn *in = &p->insns[i];
+        if (in->id == ZX_I_GATHER) last = in->c;
+        if (in->c < n_events) unpacked[in->c] = in->stream == ZX_S_GATHER ? last : ZX_NONE;
+        if (in->id == ZX_I_WAIT && in->stream == ZX_S_COMPUTE && unpacked[in->a] != ZX_NONE &&
+            unpacked[in->a] != in->a)
+            flat_put(&f, in, ZX_I_WAIT, ZX_S_COMPUTE, unpacked[in->a], ZX_NONE, ZX_NONE);
         if (!flat_moves(in)) {
             f.insns[f.n_insns++] = *in;
             continue;

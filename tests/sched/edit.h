@@ -168,9 +168,18 @@ static inline void edit_flatten(edit *e, const edit_flat *f)
         if (edit_reduces(&e->insns[i])) reduces[e->insns[i].a] = true;
     edit_flat_slots(e, f, reduces);
     edit_out o = {0};
+    // Who waits for what the queue did later knew that a gather before was over: now it has to wait
+    // for what was unpacked, too.
+    uint32_t *unpacked = ZX_NEW(e->mem, uint32_t, e->p.n_events + 1), last = ZX_NONE;
+    const uint32_t n_events = e->p.n_events;
     for (uint32_t i = 0; i < e->p.n_insns; i++) {
         zx_insn in = e->insns[i];
         if (f->one_queue && in.stream == ZX_S_REDUCE) in.stream = ZX_S_GATHER;
+        if (in.id == ZX_I_GATHER) last = in.c;
+        if (in.c < n_events) unpacked[in.c] = in.stream == ZX_S_GATHER ? last : ZX_NONE;
+        if (in.id == ZX_I_WAIT && in.stream == ZX_S_COMPUTE && unpacked[in.a] != ZX_NONE &&
+            unpacked[in.a] != in.a)
+            edit_put(e, &o, ZX_I_WAIT, ZX_S_COMPUTE, &in, unpacked[in.a], ZX_NONE, ZX_NONE);
         if (in.id == ZX_I_GATHER)
             edit_flat_gather(e, &o, &in);
         else if (edit_reduces(&in))

@@ -186,17 +186,31 @@ static void use_without_wait(edit *e)
 {
     drop(e, find_wait(e, ZX_S_COMPUTE, 0));
 }
+// The nth wait that comes right before such an instruction on its stream.
+static uint32_t find_wait_for(const edit *e, zx_insn_id id, uint32_t nth)
+{
+    for (uint32_t i = 0; i < e->p.n_insns; i++) {
+        if (e->insns[i].id != id) continue;
+        uint32_t k = i;
+        while (k > 0 && e->insns[--k].stream != e->insns[i].stream) continue;
+        if (e->insns[k].id == ZX_I_WAIT && e->insns[k].stream == e->insns[i].stream && nth-- == 0)
+            return k;
+    }
+    fail_msg("no such wait");
+    return 0;
+}
 static void gather_without_wait(edit *e)
 {
     // The last gather is one that overwrites what compute has used.
     uint32_t last = 0;
     for (uint32_t i = 0; i < e->p.n_insns; i++)
-        if (e->insns[i].id == ZX_I_WAIT && e->insns[i].stream == ZX_S_GATHER) last = i;
+        if (e->insns[i].id == ZX_I_GATHER) last = i;
+    while (e->insns[last].id != ZX_I_WAIT || e->insns[last].stream != ZX_S_GATHER) last--;
     drop(e, last);
 }
 static void reduce_without_wait(edit *e)
 {
-    drop(e, find_wait(e, ZX_S_REDUCE, 0));
+    drop(e, find_wait_for(e, ZX_I_REDUCE, 0));
 }
 // ---- 9: what bytes hold
 // -------------------------------------------------------------------------------
@@ -316,7 +330,7 @@ static void reduced_too_often(edit *e)
 static void reduced_before_it_is_made(edit *e)
 {
     // The reduce waits for the mark of the first gather.
-    e->insns[find_wait(e, ZX_S_REDUCE, 0)].a = e->insns[find(e, ZX_I_MARK, 0)].c;
+    e->insns[find_wait_for(e, ZX_I_REDUCE, 0)].a = e->insns[find(e, ZX_I_MARK, 0)].c;
 }
 static void first_is_added(edit *e)
 {

@@ -1,0 +1,256 @@
+// place_mend.c - a layout that ends too high, mended.
+//
+// What ends too high is taken out and put where the least is in its way, which is taken out in
+// turn, the largest first. What was thrown out often is thrown out ever less readily, so nothing
+// goes around in circles for long.
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "sched/place_parts.h"
+
+#define DIGIT 11 // bits
+
+// ---- who shares a step with whom ----------------------------------------------------------------
+
+typedef struct item { // a piece
+    uint32_t lo, hi, span;
+} item;
+
+typedef struct crowd { // pieces in order of lo, and a tree that knows how far those below a node go
+    uint32_t n, leaves;
+    item *items;
+    uint32_t *begin; // by column: the first item with this lo or a later one
+    uint32_t *far;   // by node: 1 + the highest hi; 0: none
+} crowd;
+
+static void crowd_make(crowd *c, const zx_placing *p, const zx_columns *columns, bool always)
+{
+    uint32_t *at = ZX_NEW(p->mem, uint32_t, columns->n + (size_t)2);
+    for (uint32_t i = 0; i < p->n; i++)
+        for (uint32_t k = columns->at[i]; p->always[i] == always && k < columns->at[i + 1]; k++)
+            at[columns->pieces[k].lo + 1]++;
+    for (uint32_t k = 0; k < columns->n; k++) at[k + 1] += at[k];
+    c->n = at[columns->n];
+    c->begin = zx_arena_copy(p->mem, at, (columns->n + (size_t)2) * sizeof *at);
+    c->items = ZX_NEW(p->mem, item, c->n);
+    for (uint32_t i = 0; i < p->n; i++)
+        for (uint32_t k = columns->at[i]; p->always[i] == always && k < columns->at[i + 1]; k++) {
+            const zx_piece x = columns->pieces[k];
+            c->items[at[x.lo]++] = (item){x.lo, x.hi, i};
+        }
+    c->leaves = 1;
+    while (c->leaves < c->n) c->leaves *= 2;
+    c->far = ZX_NEW(p->mem, uint32_t, 2 * (size_t)c->leaves);
+    for (uint32_t k = 0; k < c->n; k++) c->far[c->leaves + k] = c->items[k].hi + 1;
+    for (uint32_t v = c->leaves - 1; v > 0; v--)
+        c->far[v] = c->far[2 * v] > c->far[2 * v + 1] ? c->far[2 * v] : c->far[2 * v + 1];
+}
+
+// ---- taking out and putting in ------------------------------------------------------------------
+
+typedef struct change { // of what is in the way, as an address rises
+    uint64_t key; // twice the address, and 1 where a span comes: what touches isn't in the way
+    uint32_t span;
+} change;
+
+struct zx_mender {
+    zx_placing *p;
+    crowd always, shadow, line; // as the shelves of place_fit.c
+    bool *out;                  // by span: it has no address now
+    uint32_t *thrown;           // by span: how often it was taken out
+    uint32_t *seen, now;        // by span: the last time that it was found
+    uint32_t n_heap, *heap;     // spans that are out, the one to be placed next on top
+    uint32_t n_near, *near;     // spans that share a step with the one at hand
+    change *changes, *sorted;
+    uint64_t *was;
+};
+
+static void find_below(zx_mender *m, const crowd *c, uint32_t node, uint32_t first, uint32_t width,
+                       uint32_t end, uint32_t lo)
+{
+    if (first >= end || c->far[node] <= lo) return;
+    m->p->work++;
+    if (width == 1) {
+        const uint32_t i = c->items[first].span;
+        if (m->seen[i] == m->now) return;
+        m->seen[i] = m->now;
+        if (!m->out[i]) m->near[m->n_near++] = i;
+        return;
+    }
+    find_below(m, c, 2 * node, first, width / 2, end, lo);
+    find_below(m, c, 2 * node + 1, first + width / 2, width / 2, end, lo);
+}
+
+static void find_in(zx_mender *m, const crowd *c, zx_piece x)
+{
+    find_below(m, c, 1, 0, c->leaves, c->begin[x.hi + 1], x.lo);
+}
+
+static void find_near(zx_mender *m, uint32_t span)
+{
+    const zx_columns *c = &m->p->circle, *l = &m->p->line;
+    m->n_near = 0;
+    m->seen[span] = ++m->now;
+    for (uint32_t i = c->at[span]; i < c->at[span + 1]; i++) {
+        find_in(m, &m->always, c->pieces[i]);
+        if (m->p->always[span]) find_in(m, &m->shadow, c->pieces[i]);
+    }
+    for (uint32_t i = l->at[span]; i < l->at[span + 1]; i++) find_in(m, &m->line, l->pieces[i]);
+}
+
+static double size_of(const zx_placing *p, uint32_t span)
+{
+    return (double)p->bytes[span] * (double)p->steps[span];
+}
+
+static bool sooner(const zx_mender *m, uint32_t a, uint32_t b)
+{
+    const double x = size_of(m->p, a), y = size_of(m->p, b);
+    return x != y ? x > y : a < b;
+}
+
+static void push(zx_mender *m, uint32_t span)
+{
+    uint32_t i = m->n_heap++;
+    m->out[span] = true;
+    for (; i > 0 && sooner(m, span, m->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        m->heap[i] = m->heap[(i - 1) / 2];
+    m->heap[i] = span;
+}
+
+static uint32_t pop(zx_mender *m)
+{
+    const uint32_t top = m->heap[0], last = m->heap[--m->n_heap];
+    uint32_t i = 0;
+    for (uint32_t k = 1; k < m->n_heap; i = k, k = 2 * k + 1) {
+        if (k + 1 < m->n_heap && sooner(m, m->heap[k + 1], m->heap[k])) k++;
+        if (!sooner(m, m->heap[k], last)) break;
+        m->heap[i] = m->heap[k];
+    }
+    m->heap[i] = last;
+    return top;
+}
+
+// By key, those with the same in the order in which they came: digit by digit, the last first.
+static void sort(zx_mender *m, uint32_t n)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < n; i++) most |= m->changes[i].key;
+    for (uint32_t shift = 0; shift < 64 && most >> shift != 0; shift += DIGIT) {
+        uint32_t begin[(1 << DIGIT) + 1] = {0};
+        for (uint32_t i = 0; i < n; i++)
+            begin[(m->changes[i].key >> shift & ((1 << DIGIT) - 1)) + 1]++;
+        for (uint32_t d = 0; d < 1 << DIGIT; d++) begin[d + 1] += begin[d];
+        for (uint32_t i = 0; i < n; i++)
+            m->sorted[begin[m->changes[i].key >> shift & ((1 << DIGIT) - 1)]++] = m->changes[i];
+        change *const was = m->changes;
+        m->changes = m->sorted;
+        m->sorted = was;
+    }
+}
+
+static double price_of(const zx_mender *m, uint32_t span)
+{
+    return size_of(m->p, span) * (1.0 + m->thrown[span]);
+}
+
+// The changes that those nearby make for a span, in order; returns how many. *count, *price: what
+// is in its way at address 0.
+static uint32_t list_changes(zx_mender *m, uint32_t span, uint32_t *count, double *price)
+{
+    const zx_placing *p = m->p;
+    uint32_t n = 0;
+    *count = 0;
+    *price = 0;
+    for (uint32_t k = 0; k < m->n_near; k++) {
+        const uint32_t i = m->near[k];
+        const uint64_t lo = p->offset[i], hi = lo + p->bytes[i];
+        if (lo >= p->bytes[span]) {
+            m->changes[n++] = (change){2 * ((lo - p->bytes[span]) / ZX_ALIGN) + 1, i};
+        } else {
+            *price += price_of(m, i);
+            ++*count;
+        }
+        m->changes[n++] = (change){2 * (hi / ZX_ALIGN), i};
+    }
+    sort(m, n);
+    m->p->work += n;
+    return n;
+}
+
+// The address at or below `most` at which the least is in the way: 0, or an end of somebody.
+static uint64_t cheapest(zx_mender *m, uint32_t span, uint64_t most)
+{
+    uint32_t count;
+    double price, best;
+    const uint32_t n = list_changes(m, span, &count, &price);
+    uint64_t at = 0;
+    best = price;
+    for (uint32_t k = 0; k < n && count > 0 && m->changes[k].key / 2 <= most / ZX_ALIGN; k++) {
+        const change *x = &m->changes[k];
+        if (x->key % 2 == 1) {
+            price += price_of(m, x->span);
+            count++;
+            continue;
+        }
+        price -= price_of(m, x->span);
+        count--;
+        if (count == 0) return x->key / 2 * ZX_ALIGN; // exactly nothing, whatever the sums say
+        if (price < best) {
+            best = price;
+            at = x->key / 2 * ZX_ALIGN;
+        }
+    }
+    return at;
+}
+
+static void place(zx_mender *m, uint32_t span, uint64_t most)
+{
+    const zx_placing *p = m->p;
+    find_near(m, span);
+    const uint64_t at = cheapest(m, span, most - p->bytes[span]), end = at + p->bytes[span];
+    for (uint32_t k = 0; k < m->n_near; k++) {
+        const uint32_t i = m->near[k];
+        if (p->offset[i] >= end || p->offset[i] + p->bytes[i] <= at) continue;
+        m->thrown[i]++;
+        push(m, i);
+    }
+    p->offset[span] = at;
+    m->out[span] = false;
+}
+
+zx_mender *zx_mender_make(zx_placing *p)
+{
+    zx_mender *m = ZX_NEW(p->mem, zx_mender, 1);
+    m->p = p;
+    crowd_make(&m->always, p, &p->circle, true);
+    crowd_make(&m->shadow, p, &p->circle, false);
+    crowd_make(&m->line, p, &p->line, false);
+    m->out = ZX_NEW(p->mem, bool, p->n);
+    m->thrown = ZX_NEW(p->mem, uint32_t, p->n);
+    m->seen = ZX_NEW(p->mem, uint32_t, p->n);
+    m->heap = ZX_NEW(p->mem, uint32_t, p->n);
+    m->near = ZX_NEW(p->mem, uint32_t, p->n);
+    m->changes = ZX_NEW(p->mem, change, 2 * (size_t)p->n);
+    m->sorted = ZX_NEW(p->mem, change, 2 * (size_t)p->n);
+    m->was = ZX_NEW(p->mem, uint64_t, p->n);
+    return m;
+}
+
+bool zx_mend(zx_mender *m, uint64_t most, uint64_t work)
+{
+    zx_placing *p = m->p;
+    const uint64_t end = p->work + work;
+    memcpy(m->was, p->offset, p->n * sizeof *m->was);
+    m->n_heap = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        m->thrown[i] = 0;
+        m->out[i] = false;
+        if (p->bytes[i] > most) return false;
+        if (p->offset[i] + p->bytes[i] > most) push(m, i);
+    }
+    while (m->n_heap > 0 && p->work < end) place(m, pop(m), most);
+    if (m->n_heap == 0) return true;
+    memcpy(p->offset, m->was, p->n * sizeof *m->was);
+    return false;
+}

@@ -1,0 +1,52 @@
+// place_parts.h - what the files of placement share: spans as pieces of columns.
+//
+// A column stands for the steps from one start of a span to the next: two spans share a step where
+// they share a column. There are two sets of columns. Those of the circle tell when spans of every
+// micro-batch meet anybody, those of the line when spans that aren't in every one meet each other.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ZX_SCHED_PLACE_PARTS_H
+#define ZX_SCHED_PLACE_PARTS_H
+
+#include "graph/base/arena.h"
+#include "sched/place.h"
+
+typedef struct zx_piece { // columns [lo, hi]
+    uint32_t lo, hi;
+} zx_piece;
+
+typedef struct zx_columns { // the pieces of span i are [at[i], at[i + 1])
+    uint32_t n;
+    uint32_t *at;
+    zx_piece *pieces;
+} zx_columns;
+
+typedef struct zx_placing {
+    uint32_t n;
+    uint64_t *bytes;   // by span: a multiple of ZX_ALIGN
+    uint64_t *steps;   // that it lasts, all micro-batches together
+    int64_t *start;    // on the circle
+    bool *always;      // it is in every micro-batch
+    zx_columns circle; // of all spans
+    zx_columns line;   // of those that aren't in every micro-batch
+    uint64_t *offset;  // the layout at hand
+    zx_arena *mem;
+    uint64_t work; // so far
+} zx_placing;
+
+// place_columns.c
+void zx_placing_make(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
+                     zx_arena *mem, zx_placing *out);
+
+// place_fit.c: every span in an order, each by its rule where it is free, below `most` if there.
+typedef enum zx_fit_rule { ZX_FIT_LOWEST, ZX_FIT_TIGHTEST, ZX_FIT_HIGHEST } zx_fit_rule;
+typedef struct zx_fitter zx_fitter;
+zx_fitter *zx_fitter_make(zx_placing *p);
+void zx_fit(zx_fitter *f, const uint32_t *order, const uint8_t *rules, uint64_t most);
+
+// place_mend.c: moves what ends above `most`, and what is in its way, until all ends below: true,
+// or for as long as `work` allows: false (offsets are as before then).
+typedef struct zx_mender zx_mender;
+zx_mender *zx_mender_make(zx_placing *p);
+bool zx_mend(zx_mender *m, uint64_t most, uint64_t work);
+
+#endif

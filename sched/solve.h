@@ -1,0 +1,62 @@
+// solve.h - what the parts of the planner share; its front door is zx_solve (problem.h).
+//
+// solve_list.c makes a solution by walking through time: whenever the wire is free it decides what
+// goes next, by rules that knobs turn. solve.c turns the knobs; price.c times what comes out.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ZX_SCHED_SOLVE_H
+#define ZX_SCHED_SOLVE_H
+
+#include "sched/load.h"
+#include "sched/problem.h"
+
+// ---- time: compute and one wire -----------------------------------------------------------------
+typedef struct zx_clock {
+    double now, wire; // wire: seconds that it was busy
+    double cores, threads, slower;
+    bool busy;
+    double wire_end, core_left; // of what is on the wire
+} zx_clock;
+void zx_clock_start(zx_clock *c, const zx_problem *p);
+// Goes on to the next of: `work` seconds of compute are done (*work is what is left; 0: compute
+// waits), something about the wire changes, `until`. True: the launch on the wire is over.
+bool zx_clock_run(zx_clock *c, double *work, double until);
+void zx_clock_send(zx_clock *c, zx_launch_cost x); // the wire is free
+
+// zx_problem_price without the bytes alive.
+void zx_problem_time(const zx_problem *p, const zx_solution *s, zx_arena *mem, zx_price *out);
+
+// ---- the list scheduler -------------------------------------------------------------------------
+typedef struct zx_turns {
+    double gather, reduce; // bytes that a launch is filled up to
+    double ramp;           // the first launch of a step is this part of that, each next one twice
+    double tail;           // the same part for reduces after the last gather
+    double eager;          // a gather that needs others' room is due this many times its length
+                           // before its use
+    double patience;       // a reduce goes before a gather that is due later than this many times
+                           // the reduce's length
+    double spare;          // room is kept for gradients: this many times a reduce's length
+    double
+        give; // not 0: what stays without need leaves rather than that compute waits for a reduce
+} zx_turns;
+
+// What doesn't change between runs.
+typedef struct zx_line {
+    const zx_problem *p;
+    zx_arena *mem;
+    double *at;     // n_steps + 1: seconds of the steps before one
+    uint32_t *next; // by read: the next one of the same unit around the circle
+    uint64_t *need; // by step: bytes of the units that it reads
+    uint64_t least; // bytes that the most crowded step takes alone
+} zx_line;
+void zx_line_make(zx_line *l, const zx_problem *p, zx_arena *mem);
+
+// False: it got stuck; nothing fits. Times are those of the scheduler's own clock: where each
+// micro-batch ended (micro_batches + 1, the last: everything; NULL: not asked for).
+bool zx_solve_list(const zx_line *l, const zx_turns *turns, zx_arena *mem, zx_solution *out,
+                   double *ended);
+
+// Acts, holds and launches of a solution; `s` was started.
+struct zx_schedule;
+void zx_solution_write(const zx_problem *p, const zx_solution *x, struct zx_schedule *s);
+
+#endif
