@@ -25,7 +25,8 @@ struct zx_measuring {
     double *sum;          // [step]
     double *handoff;      // [step] seconds
     uint64_t half, block; // bytes that are moved a turn, and at once; half: 0 where nothing ever is
-    unsigned char *to;    // `half` bytes
+    unsigned char *to;    // `half` bytes, in room
+    zx_arena room;
     const float **operand;
     double *scratch; // room for as many samples as there may be of one thing
     uint32_t *first; // by node: its executions are [first[n], first[n + 1]) of `insn`
@@ -212,6 +213,8 @@ static zx_status move_bytes(measuring *m, bool kept, zx_err *err)
 {
     const zx_session *s = m->s;
     if (m->half == 0) return ZX_OK; // nothing is held, nothing is ever moved
+    // Not before: until then what a session before this one had is still there.
+    if (m->to == NULL) m->to = zx_arena_alloc(&m->room, (size_t)m->half + 1, 1, ZX_ALIGN);
     if (!s->transport->barrier(s->comm)) return zx_world_why(s->o.world, err);
     const double copy = copy_rate(m);
     if (!s->transport->barrier(s->comm)) return zx_world_why(s->o.world, err);
@@ -336,7 +339,6 @@ static void make_room(measuring *m)
     m->block = shard_bytes(p) / ZX_ALIGN * ZX_ALIGN;
     if (m->block < LEAST_BLOCK) m->block = LEAST_BLOCK;
     m->block = least(m->half, least(m->block, MOST_BLOCK));
-    m->to = zx_arena_alloc(&m->mem, (size_t)m->half + 1, 1, ZX_ALIGN);
     sort_by_node(m);
 }
 
@@ -393,6 +395,8 @@ zx_status zx_measuring_times(zx_measuring *m, zx_arena *mem, zx_times *out, zx_e
 zx_status zx_measuring_medians(zx_measuring *m, zx_arena *mem, zx_times *out, zx_err *err)
 {
     figures f = no_figures(m);
+    zx_arena_free(&m->room); // the session that comes next needs it
+    m->half = 0;
     ZX_TRY(sum_up(m, &f, err));
     return medians(m, &f, mem, out, err);
 }
@@ -401,6 +405,7 @@ void zx_measuring_close(zx_measuring *m)
 {
     if (m == NULL) return;
     zx_session_close(m->s);
+    zx_arena_free(&m->room);
     zx_arena_free(&m->mem);
     free(m);
 }
