@@ -11,6 +11,9 @@
 #include "sched/place_parts.h"
 
 #define FORWARD 2.0 // by which a key grows
+// Work a span, which is what makes the time grow as the spans do: of one try, of all of them.
+#define EACH UINT64_C(1000)
+#define ALL UINT64_C(6000)
 
 typedef enum order_kind { BY_SIZE, BY_BYTES, BY_LENGTH, BY_START, N_ORDERS } order_kind;
 
@@ -109,7 +112,7 @@ static void move_forward(const search *s, item *items)
 static void try_orders(search *s, bool once, zx_arena *mem)
 {
     const uint32_t n = s->p.n;
-    const uint64_t most = zx_align_up(s->enough, ZX_ALIGN);
+    const uint64_t most = zx_align_up(s->enough, ZX_ALIGN), end = s->p.work + n * ALL;
     zx_fitter *f = zx_fitter_make(&s->p);
     item *items = ZX_NEW(mem, item, n);
     uint32_t *order = ZX_NEW(mem, uint32_t, n);
@@ -119,7 +122,12 @@ static void try_orders(search *s, bool once, zx_arena *mem)
         set_rules(s, &tries[k], rules);
         for (uint32_t round = 0; round < (once ? 1 : tries[k].rounds); round++) {
             sort(items, n, order);
-            zx_fit(f, order, rules, most);
+            const uint64_t left = s->p.work < end ? end - s->p.work : 0;
+            // One order in which holes are left everywhere isn't worth all the time. But the first
+            // that nests spans as they do is never given up: there is always a layout.
+            const bool sure = k == 0;
+            const uint64_t most_work = sure ? UINT64_MAX / 2 : left < n * EACH ? left : n * EACH;
+            if (!zx_fit(f, order, rules, most, most_work)) break;
             keep(s);
             if (s->top <= s->enough) return;
             move_forward(s, items);
@@ -130,7 +138,7 @@ static void try_orders(search *s, bool once, zx_arena *mem)
 // All the way first, then ever shorter parts of it.
 static void mend(search *s, uint32_t effort)
 {
-    const uint64_t work = 20000 + s->p.work / 8, end = s->p.work + 4 * work * effort;
+    const uint64_t work = 5000 + s->p.n * ALL / 5, end = s->p.work + 5 * work * effort;
     zx_mender *m = zx_mender_make(&s->p);
     uint64_t goal = zx_align_up(s->enough, ZX_ALIGN); // below the top: what ends there moves
     while (s->p.work < end && goal < s->top) {

@@ -194,14 +194,16 @@ zx_fitter *zx_fitter_make(zx_placing *p)
     return f;
 }
 
-void zx_fit(zx_fitter *f, const uint32_t *order, const uint8_t *rules, uint64_t most)
+bool zx_fit(zx_fitter *f, const uint32_t *order, const uint8_t *rules, uint64_t most, uint64_t work)
 {
     zx_placing *p = f->p;
+    const uint64_t end = p->work + work;
     shelf_clear(&f->always);
     shelf_clear(&f->shadow);
     shelf_clear(&f->line);
     for (uint32_t k = 0; k < p->n; k++) {
         const uint32_t i = order[k];
+        if (p->work > end) return false;
         p->offset[i] = 0;
         if (p->bytes[i] == 0) continue; // meets nobody
         look(f, i);
@@ -209,4 +211,5 @@ void zx_fit(zx_fitter *f, const uint32_t *order, const uint8_t *rules, uint64_t 
         p->offset[i] = at;
         keep(f, i, (run){at, at + p->bytes[i]});
     }
+    return true;
 }

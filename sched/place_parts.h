@@ -37,11 +37,13 @@ typedef struct zx_placing {
 void zx_placing_make(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
                      zx_arena *mem, zx_placing *out);
 
-// place_fit.c: every span in an order, each by its rule where it is free, below `most` if there.
+// place_fit.c: every span in an order, each by its rule where it is free, below `most`
+// if there; false: that takes more than `work`, and offsets are no layout.
 typedef enum zx_fit_rule { ZX_FIT_LOWEST, ZX_FIT_TIGHTEST, ZX_FIT_HIGHEST } zx_fit_rule;
 typedef struct zx_fitter zx_fitter;
 zx_fitter *zx_fitter_make(zx_placing *p);
-void zx_fit(zx_fitter *f, const uint32_t *order, const uint8_t *rules, uint64_t most);
+bool zx_fit(zx_fitter *f, const uint32_t *order, const uint8_t *rules, uint64_t most,
+            uint64_t work);
 
 // place_mend.c: moves what ends above `most`, and what is in its way, until all ends below: true,
 // or for as long as `work` allows: false (offsets are as before then).
