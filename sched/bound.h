@@ -1,50 +1,77 @@
-// bound.h - seconds that no schedule of a training step takes less than: what tables of policies
-// are measured against.
+// bound.h - seconds that no schedule of a training step takes less than: what plans and tables of
+// policies are measured against.
 //
-// It is true of every Plan of this train graph within the budget, of any stage, that adds gradients
-// in the order in which zerox adds them (each reduced in its own micro-batch). Counted is only what
-// every one of them has to do; the greatest of three rows is the bound:
+// Given are the steps in their order, with what is recomputed; left free are residency, launches,
+// their order and when they are issued, addresses. Whatever a schedule does, between two positions
+// i < j of the line pass at least the seconds of
 //
-// - compute: all executions, feeds, the norm and the updates of a rank's shards, one after the
-//   other. Where bytes are moved by the rank's own cores, the work of moving and adding them is
-//   shared by those cores with it; where engines of their own move them, compute is slower by the
-//   machine's interference for as long as the wire is busy.
-// - wire: each trained gradient reduced once a micro-batch; each trained parameter that is read
-//   gathered once a step, since it changes in every step (in ddp the second half of its all-reduce
-//   does that); and what is read again but can't have stayed. At any step of a micro-batch the
-//   budget leaves some bytes beside the shards, the activations alive and the step's scratch: of
-//   the parameters whose uses lie around that step, at most so many can be whole, the others are
-//   gathered again. The worst step counts, once for uses within a micro-batch and once for those
-//   around its end. Latency counts once for each collective that can't be merged with another.
-// - path: after the norm nothing is whole but what was gathered since; so compute comes to a
-//   parameter's first use no earlier than all that is used until then is gathered (where the budget
-//   has room for ddp, whose parameters never leave, this isn't certain and isn't counted). Before
-//   the norm, the gradients that become whole after any step of the last micro-batch are still to
-//   be reduced.
+// - compute: its steps, slower by the machine's interference for as long as the wire is busy; where
+//   cores move the bytes, what they move and add shares them with the steps.
+// - wire: the gradients that become whole in between, but for what may wait at j for want of room;
+//   and what is read in between, but for what can be whole at i already and what can stay from one
+//   read to the next. Both are bounded by the room that the limit leaves at each step (the most
+//   that can stay is Belady's choice: what is read last leaves first). No launch is larger than the
+//   most room between i and j, so each byte costs its share of a launch's latency.
 //
-// Not counted: copies beside the wire, room that is lost between addresses, gathers of parameters
-// that aren't trained, waiting between the rows.
+// Windows that don't overlap add up: the bound is the best chain of them, from the first step, when
+// nothing is whole, to the last reduce, when nothing waits. `zx_bound_certify` solves a linear
+// program besides, in which what passes from one window to the next is one and the same.
+//
+// Not counted: room that is lost between addresses, handoffs, limits that a configuration names
+// beside the budget.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef ZX_SCHED_BOUND_H
 #define ZX_SCHED_BOUND_H
 
-#include "sched/sched.h"
+#include "sched/problem.h"
+
+typedef enum zx_bound_kind {
+    ZX_BOUND_COMPUTE,
+    ZX_BOUND_WIRE,
+    ZX_BOUND_ENDS,
+    ZX_BOUND_WINDOWS
+} zx_bound_kind;
+
+typedef struct zx_bound_span { // of the chain that binds: line steps [from, to)
+    int64_t from, to;          // the last one's `to` is the end: until all is reduced
+    bool wire;                 // the wire binds there; false: compute
+    double seconds;
+} zx_bound_span;
+#define ZX_BOUND_SPANS 16
 
 typedef struct zx_bound {
-    double seconds;          // the greatest of compute, wire and path
-    double compute, wire;    // seconds
-    double path;             // compute alone, with start and tail
+    double seconds;          // the greatest of what follows
+    double compute;          // all steps, slowed by what the wire has to carry at least
+    double wire;             // all that it has to carry, and what comes after
+    double path;             // compute, with start and tail
     double start, tail;      // of path: before compute can go on, after it has nothing left
+    double chain;            // the best chain of windows
+    double certified;        // the linear program's; 0: not asked for
     double moving;           // of compute: seconds of one thread that moves and adds bytes
+    double latency;          // of wire: what launches cost beside their bytes
+    double saved;            // seconds that 64 MiB more would take off the bound
     uint64_t wire_bytes;     // that a rank receives at least, and sends
     uint64_t regather_bytes; // of them: what can't stay whole
+    uint32_t launches;       // at least so many
+    zx_bound_kind kind;      // which row binds
+    uint32_t n_spans;        // of the chain; the longest are kept, in order
+    zx_bound_span spans[ZX_BOUND_SPANS];
 } zx_bound;
+#define ZX_BOUND_MORE (64ull << 20) // bytes, for `saved`
 
-// `o` as for a plan; its stage doesn't matter. times: measured with communication off; NULL: the
-// machine's model.
+// Of a problem: what every solution takes. n log n.
+void zx_bound_problem(const zx_problem *p, zx_bound *out);
+// The same by the linear program too; seconds, not milliseconds. E_UNSUPPORTED where the program
+// was built without a solver.
+zx_status zx_bound_certify(const zx_problem *p, zx_bound *out, zx_err *err);
+
+// Of every policy that adds gradients in the order in which zerox adds them, at any stage whose
+// held bytes fit: `o` as for a plan, its stage and its named limits don't matter. A whole
+// parameter takes what the other ranks hold of it beside what is held anyway. times: measured with
+// communication off; NULL: the machine's model.
 zx_status zx_bound_make(const zx_graph *train, const zx_plan_options *o, const zx_times *times,
                         zx_bound *out, zx_err *err);
-// "compute", "wire", "start and tail": the row that binds.
+// "compute", "wire", "start and tail", "memory-coupled windows": the row that binds.
 const char *zx_bound_binds(const zx_bound *b);
 
 #endif
