@@ -3,9 +3,10 @@
 // bytes, what residency saves, how long planning takes. Prints; is no test. Everything is
 // SIMULATED.
 //
-//   bench.plan [time] [gaps] [ratios] [residency]      without a word: all of them
+//   bench.plan [time] [gaps] [ratios] [residency] [lp]     without one of the first four: all
 //
-// Hosts cost nothing here, except in the column that says so.
+// lp: bounds by the linear program too, which takes long. Hosts cost nothing here, except in the
+// column that says so.
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>
@@ -14,14 +15,17 @@
 #include <unistd.h>
 
 #include "sched/bound.h"
+#include "sched/policy_make.h"
 #include "sched/trace.h"
 #include "tests/bench/bench_model.h"
 #include "tests/bench/bench_load.h"
+#include "tests/bench/bench_whole_step.h"
 
 #define GB 1e9
 #define HOOK 50e-6 // seconds of the host, in the column that counts them
 
 static int n_ok, n_short;
+static bool with_lp;
 
 static const char *verdict(bool ok)
 {
@@ -40,7 +44,7 @@ static void open_case(const bench_case *c, bench_model *m)
 
 typedef struct planned {
     zx_policy_result r;
-    double seconds; // that planning took
+    double seconds; // of the processor, that planning took
     double bound;
     double latency; // part of the step: launches x the least that one takes
     double layout;  // reservation against the most bytes that live at a time
@@ -56,19 +60,43 @@ static double latency_share(const zx_plan *p, const zx_machine *m)
     return seconds / p->step_seconds;
 }
 
+// Of everything that can be planned at stage 3; the greatest that is known.
+static double bound_of(const bench_model *m, const zx_plan_options *o)
+{
+    zx_arena mem = {0};
+    zx_err err = {0};
+    zx_bound any, own;
+    zx_trace t;
+    zx_problem p;
+    bench_must(zx_bound_make(&m->train, o, NULL, &any, &err), &err);
+    bench_must(zx_trace_make(&m->train, o, &mem, &t, &err), &err);
+    zx_problem_make(&t, o, &mem, &p);
+    if (with_lp)
+        bench_must(zx_bound_certify(&p, &own, &err), &err);
+    else
+        zx_bound_problem(&p, &own);
+    zx_arena_free(&mem);
+    return fmax(any.seconds, fmax(own.seconds, own.certified));
+}
+
+static double processor_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static zx_status plan_zerox(bench_model *m, const bench_case *c, const zx_plan_options *o,
                             zx_arena *mem, planned *out)
 {
     zx_err err = {0};
-    zx_bound b;
     const zx_policy_input in = bench_input(m, c, o);
-    const double from = bench_now();
+    const double from = processor_seconds();
     const zx_status st = zx_policy_plan(ZX_POLICY_ZEROX, &in, mem, &out->r, &err);
-    out->seconds = bench_now() - from;
+    out->seconds = processor_seconds() - from;
     if (st != ZX_OK) return st;
-    bench_must(zx_bound_make(&m->train, o, NULL, &b, &err), &err);
     const zx_plan *p = &out->r.plan;
-    out->bound = b.seconds;
+    out->bound = o->least ? 0 : bound_of(m, o);
     out->latency = latency_share(p, &m->machine);
     out->layout = (double)p->arena_bytes / (double)bench_load(p, mem);
     return ZX_OK;
@@ -84,9 +112,9 @@ static void time_one(const bench_case *c, double most_seconds, double most_bytes
     if (child == 0) {
         bench_model m;
         planned p;
-        const double from = bench_now();
+        const double from = processor_seconds();
         open_case(c, &m);
-        const double imported = bench_now() - from;
+        const double imported = processor_seconds() - from;
         zx_plan_options o = bench_options(&m, c);
         o.budget = m.machine.device_bytes / 10 * 9;
         const zx_status st = plan_zerox(&m, c, &o, &m.mem, &p);
@@ -114,8 +142,7 @@ static void time_one(const bench_case *c, double most_seconds, double most_bytes
 
 static void run_time(void)
 {
-    printf("Planning: one core; import + plan where a limit is asked for; bits: log2 of the "
-           "steps\n");
+    printf("Planning, in seconds of one core; asked is import + plan; bits: log2 of the steps\n");
     static const struct {
         bench_case c;
         double seconds, bytes;
@@ -320,21 +347,99 @@ static void run_ratios(void)
 
 // ---- residency ----------------------------------------------------------------------------------
 
+static void put_price(const zx_price *x)
+{
+    printf(" %9.2f %9.2f %8.2f ", 1e3 * x->seconds, 1e3 * x->wire, (double)x->gathered / GB);
+}
+
+// asked: how many times less time on the wire; 0: shown only.
+static void put_residency(const zx_trace *t, zx_plan_options *o, uint64_t budget, const char *what,
+                          double asked)
+{
+    zx_arena mem = {0};
+    zx_problem p;
+    zx_solution s;
+    zx_price interval, whole;
+    uint64_t least;
+    o->budget = budget;
+    zx_problem_make(t, o, &mem, &p);
+    printf("  %-20s %8.2f", what, (double)budget / GB);
+    if (zx_solve(&p, &mem, &s, &least) && bench_whole_step_best(&p, zx_policy_turn(t), &whole)) {
+        zx_problem_price(&p, &s, &interval);
+        const double ratio = whole.wire / interval.wire;
+        put_price(&interval);
+        put_price(&whole);
+        printf(" %6.3f", ratio);
+        if (asked > 0) printf(" %6.2f  %s", asked, verdict(ratio >= asked));
+        printf("\n");
+    } else {
+        printf(" no plan\n");
+    }
+    fflush(stdout);
+    zx_arena_free(&mem);
+}
+
+#define LINES 1000
+
+// On lines at random, at limits from the least to what everything takes.
+static void compare_lines(void)
+{
+    uint32_t n = 0, longer = 0, shorter = 0;
+    double worst = 1;
+    for (uint32_t seed = 0; seed < LINES; seed++) {
+        zx_arena mem = {0};
+        zx_problem p;
+        zx_solution s;
+        zx_price interval, whole;
+        uint64_t least = 0, all = 0;
+        uint32_t turn;
+        bench_random_line(seed, &mem, &p, &turn);
+        for (uint32_t u = 0; u < p.n_units; u++) all += p.unit_bytes[u];
+        (void)zx_solve(&p, &mem, &s, &least); // nothing fits in no bytes
+        p.limit = least + all * (seed % 7) / 6;
+        if (zx_solve(&p, &mem, &s, &least) && bench_whole_step_best(&p, turn, &whole)) {
+            zx_problem_price(&p, &s, &interval);
+            const double ratio = interval.seconds / whole.seconds;
+            n++;
+            longer += ratio > 1 + 1e-9;
+            shorter += ratio < 1 - 1e-9;
+            if (ratio > worst) worst = ratio;
+        }
+        zx_arena_free(&mem);
+    }
+    printf(
+        "  %u lines at random: shorter than the best of whole steps %u times, longer %u times (at "
+        "most %.3f x), asked never: %s\n",
+        n, shorter, longer, worst, verdict(longer == 0));
+}
+
 static void run_residency(void)
 {
     static const bench_case c = {"llama3-8b", "h100-1x16", 4096, 1, 4, NONE};
+    static const double extra[] = {4 * GB, 6 * GB, 8 * GB, 12 * GB};
     bench_model m;
-    planned p;
+    zx_err err = {0};
+    zx_trace t;
     open_case(&c, &m);
     zx_plan_options o = bench_options(&m, &c);
-    printf("Residency: 8B, 16 nodes of 1, 4096 tokens, accumulation 4\n");
-    o.budget = shards_and_activations(&m, &o) + (uint64_t)(24 * GB);
-    printf("; 24 GB more\n");
-    if (plan_zerox(&m, &c, &o, &m.mem, &p) == ZX_OK)
-        printf("  intervals: step %.2f s, %.2f GB on the wire; whole step: not there yet; asked: "
-               "1.20 x less time on the wire\n",
-               p.r.plan.step_seconds, (double)p.r.plan.wire_bytes / GB);
+    printf(
+        "Residency by intervals and of whole steps alone, both by the planner. 8B, 16 nodes of 1, "
+        "4096 tokens, accumulation 4\n");
+    const uint64_t base = shards_and_activations(&m, &o);
+    bench_must(zx_trace_make(&m.train, &o, &m.mem, &t, &err), &err);
+    printf("\n  %-20s %8s %9s %9s %8s  %9s %9s %8s  %6s %6s\n", "above these", "budget", "step ms",
+           "wire ms", "gathered", "whole: ms", "wire ms", "gathered", "ratio", "asked");
+    put_residency(&t, &o, base + (uint64_t)(24 * GB), "24 GB", 1.2);
+    printf("  (in 24 GB every parameter stays either way; where about 14 of 32 layers have room at "
+           "the "
+           "end of forward:)\n");
+    for (size_t i = 0; i < ZX_COUNT(extra); i++) {
+        char what[32];
+        snprintf(what, sizeof what, "%g GB", extra[i] / GB);
+        put_residency(&t, &o, base + (uint64_t)extra[i], what, extra[i] == 6 * GB ? 1.2 : 0);
+    }
     bench_close(&m);
+    compare_lines();
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -347,8 +452,9 @@ static const struct part {
 
 int main(int argc, char **argv)
 {
+    for (int k = 1; k < argc; k++) with_lp |= strcmp(argv[k], "lp") == 0;
     for (size_t i = 0; i < ZX_COUNT(parts); i++) {
-        bool wanted = argc < 2;
+        bool wanted = argc < 2 + with_lp;
         for (int k = 1; k < argc; k++) wanted |= strcmp(argv[k], parts[i].word) == 0;
         if (wanted) parts[i].run();
     }
