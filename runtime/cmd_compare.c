@@ -137,7 +137,9 @@ static zx_status make_sweep(zx_comparing *k, bool budgets, const double *values,
                             const char *const *typed, uint32_t n, zx_sweep *out, zx_err *err)
 {
     const zx_plan_options before = k->options;
+    const bool own_limits = k->in.own_limits;
     zx_status st = ZX_OK;
+    k->in.own_limits = own_limits && !budgets;
     *out = (zx_sweep){budgets, n, ZX_NEW(&k->job.mem, zx_sweep_point, n)};
     for (uint32_t i = 0; i < n && st == ZX_OK; i++) {
         zx_compare *c = &out->points[i].c;
@@ -158,6 +160,7 @@ static zx_status make_sweep(zx_comparing *k, bool budgets, const double *values,
         zx_compare_rank(c);
     }
     k->options = before;
+    k->in.own_limits = own_limits;
     return st;
 }
 

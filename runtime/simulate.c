@@ -202,6 +202,9 @@ static void put_table(const zx_simulated *s, zx_text *out)
         put_certificate(x, out);
     }
     for (uint32_t i = 0; i < s->n_rows; i++)
+        if (s->rows[i].refused == NULL && s->rows[i].knobs[0] != '\0')
+            zx_text_put(out, "%s: %s\n", name_of(&s->rows[i], &mem), s->rows[i].knobs);
+    for (uint32_t i = 0; i < s->n_rows; i++)
         if (s->rows[i].refused != NULL)
             zx_text_put(out, "no plan: %s: %s\n", name_of(&s->rows[i], &mem),
                         zx_text_safe(&mem, s->rows[i].refused));
