@@ -11,9 +11,11 @@
 #include "sched/place_parts.h"
 
 #define FORWARD 2.0 // by which a key grows
-// Work a span, which is what makes the time grow as the spans do: of one try, of all of them.
-#define EACH UINT64_C(1000)
-#define ALL UINT64_C(6000)
+// Work a span, which is what makes the time grow as the spans do: of one try, of mending it, of all
+// tries.
+#define EACH UINT64_C(2000)
+#define SOME UINT64_C(800)
+#define ALL UINT64_C(9000)
 
 typedef enum order_kind { BY_SIZE, BY_BYTES, BY_LENGTH, BY_START, N_ORDERS } order_kind;
 
@@ -70,9 +72,10 @@ try {
     uint32_t rounds; // after each, what ends too high moves forward in the order
 }
 tries[] = {
-    {BY_SIZE, ZX_FIT_LOWEST, ZX_FIT_LOWEST, 1},       {BY_LENGTH, ZX_FIT_HIGHEST, ZX_FIT_LOWEST, 1},
-    {BY_START, ZX_FIT_TIGHTEST, ZX_FIT_TIGHTEST, 10}, {BY_SIZE, ZX_FIT_LOWEST, ZX_FIT_LOWEST, 3},
-    {BY_LENGTH, ZX_FIT_TIGHTEST, ZX_FIT_TIGHTEST, 3},
+    {BY_SIZE, ZX_FIT_LOWEST, ZX_FIT_LOWEST, 1},
+    {BY_LENGTH, ZX_FIT_HIGHEST, ZX_FIT_LOWEST, 1},
+    {BY_START, ZX_FIT_TIGHTEST, ZX_FIT_TIGHTEST, 10},
+    {BY_SIZE, ZX_FIT_LOWEST, ZX_FIT_LOWEST, 3},
 };
 
 typedef struct search {
@@ -114,6 +117,7 @@ static void try_orders(search *s, bool once, zx_arena *mem)
     const uint32_t n = s->p.n;
     const uint64_t most = zx_align_up(s->enough, ZX_ALIGN), end = s->p.work + n * ALL;
     zx_fitter *f = zx_fitter_make(&s->p);
+    zx_mender *m = once ? NULL : zx_mender_make(&s->p);
     item *items = ZX_NEW(mem, item, n);
     uint32_t *order = ZX_NEW(mem, uint32_t, n);
     uint8_t *rules = ZX_NEW(mem, uint8_t, n);
@@ -129,6 +133,7 @@ static void try_orders(search *s, bool once, zx_arena *mem)
             const uint64_t most_work = sure ? UINT64_MAX / 2 : left < n * EACH ? left : n * EACH;
             if (!zx_fit(f, order, rules, most, most_work)) break;
             keep(s);
+            if (s->top > s->enough && round == 0 && !once && zx_mend(m, most, n * SOME)) keep(s);
             if (s->top <= s->enough) return;
             move_forward(s, items);
         }
@@ -138,7 +143,7 @@ static void try_orders(search *s, bool once, zx_arena *mem)
 // All the way first, then ever shorter parts of it.
 static void mend(search *s, uint32_t effort)
 {
-    const uint64_t work = 5000 + s->p.n * ALL / 5, end = s->p.work + 5 * work * effort;
+    const uint64_t work = 5000 + s->p.n * ALL / 10, end = s->p.work + 5 * work * effort;
     zx_mender *m = zx_mender_make(&s->p);
     uint64_t goal = zx_align_up(s->enough, ZX_ALIGN); // below the top: what ends there moves
     while (s->p.work < end && goal < s->top) {
