@@ -64,6 +64,34 @@ static const char *step_text(const part *k, uint32_t step, zx_arena *mem)
                            zx_text_safe(mem, k->g->nodes[k->p->steps[step].node].name));
 }
 
+// " forward" where all of it is.
+static const char *phase_text(const part *k, uint32_t from, uint32_t to)
+{
+    bool forward = false, backward = false;
+    for (uint32_t i = from; i <= to; i++) {
+        const bool back = k->g->nodes[k->p->steps[i].node].phase == ZX_BACKWARD;
+        forward |= !back;
+        backward |= back;
+    }
+    return forward && backward ? "" : backward ? " backward" : " forward";
+}
+
+// From one block to another; of one list by number, the least first.
+static const char *blocks_text(const part *k, uint32_t from, uint32_t to, zx_arena *mem)
+{
+    const char *first = block_at(k, from), *a = step_text(k, from, mem), *b = step_text(k, to, mem);
+    if (!same_list(first, block_at(k, to))) return zx_arena_printf(mem, "%s to %s", a, b);
+    long least = index_of(first), most = least;
+    for (uint32_t i = from; i <= to; i++) {
+        const char *block = block_at(k, i);
+        if (block == NULL || !same_list(block, first)) continue;
+        if (index_of(block) < least) least = index_of(block);
+        if (index_of(block) > most) most = index_of(block);
+    }
+    return least == most ? a
+                         : zx_arena_printf(mem, "%s %ld-%ld", list_word(first, mem), least, most);
+}
+
 const char *zx_steps_text(const zx_graph *g, const zx_plan *p, uint32_t from, uint32_t to,
                           zx_arena *mem)
 {
@@ -71,20 +99,14 @@ const char *zx_steps_text(const zx_graph *g, const zx_plan *p, uint32_t from, ui
     const uint32_t micro = p->micro_batches > 0 ? p->n_steps / p->micro_batches : p->n_steps;
     if (from > to || to >= p->n_steps || to - from + 1 >= micro) return NULL;
     zx_blocks_make(g, mem, &k.blocks);
-    const char *first = block_at(&k, from), *last = block_at(&k, to);
-    if (first == NULL || last == NULL || !same_list(first, last)) {
-        const char *a = step_text(&k, from, mem), *b = step_text(&k, to, mem);
-        return strcmp(a, b) == 0 ? a : zx_arena_printf(mem, "%s to %s", a, b);
-    }
-    long least = index_of(first), most = least;
-    for (uint32_t i = from; i <= to; i++) {
-        const char *block = block_at(&k, i);
-        if (block == NULL || !same_list(block, first)) continue;
-        if (index_of(block) < least) least = index_of(block);
-        if (index_of(block) > most) most = index_of(block);
-    }
-    if (least == most) return step_text(&k, from, mem);
-    return zx_arena_printf(mem, "%s %ld-%ld", list_word(first, mem), least, most);
+    const char *phase = phase_text(&k, from, to);
+    uint32_t first = from, last = to;
+    while (first < to && block_at(&k, first) == NULL) first++;
+    while (last > first && block_at(&k, last) == NULL) last--;
+    if (block_at(&k, first) != NULL)
+        return zx_arena_printf(mem, "%s%s", blocks_text(&k, first, last, mem), phase);
+    const char *a = step_text(&k, from, mem), *b = step_text(&k, to, mem);
+    return strcmp(a, b) == 0 ? a : zx_arena_printf(mem, "%s to %s", a, b);
 }
 
 // ---- planned again ------------------------------------------------------------------------------
@@ -116,16 +138,72 @@ zx_status zx_limits_cost(const zx_graph *train, const zx_plan *p, zx_limit *limi
     return ZX_OK;
 }
 
-zx_status zx_certificate_make(const zx_graph *train, const zx_plan_options *o, const zx_plan *p,
-                              zx_arena *mem, zx_certificate *out, zx_err *err)
+// Of the chain of windows what lasts longest, and the wire before compute: it is what planning is
+// about.
+static const zx_bound_span *longest_span(const zx_bound *b)
+{
+    const zx_bound_span *most = NULL;
+    for (uint32_t i = 0; i < b->n_spans; i++) {
+        const zx_bound_span *s = &b->spans[i];
+        if (most == NULL || (s->wire && !most->wire) ||
+            (s->wire == most->wire && s->seconds > most->seconds))
+            most = s;
+    }
+    return most;
+}
+
+static void find_binding(const zx_graph *train, const zx_plan *p, zx_arena *mem, zx_certificate *c)
+{
+    const zx_bound_span *s = c->bound.kind == ZX_BOUND_WINDOWS ? longest_span(&c->bound) : NULL;
+    c->binds = zx_bound_binds(&c->bound);
+    if (s == NULL) return;
+    c->binds = s->wire ? "wire" : "compute";
+    if (s->from >= 0 && s->to > s->from && s->to <= p->n_steps)
+        c->where = zx_steps_text(train, p, (uint32_t)s->from, (uint32_t)s->to - 1, mem);
+}
+
+static zx_plan_options options_of(const zx_plan_options *o, const zx_plan *p)
 {
     zx_plan_options with = *o;
     with.least = false; // the budget of --budget min is what it came to
     with.budget = p->budget;
+    return with;
+}
+
+zx_status zx_certificate_lp(const zx_graph *train, const zx_plan_options *o, const zx_plan *p,
+                            zx_arena *mem, zx_certificate *c, zx_err *err)
+{
+    const zx_plan_options with = options_of(o, p);
+    zx_arena tmp = {0};
+    zx_trace t;
+    zx_problem problem;
+    zx_bound b;
+    zx_err found = {0};
+    zx_status st = zx_trace_make(train, &with, &tmp, &t, err);
+    if (st == ZX_OK) {
+        zx_problem_make(&t, &with, &tmp, &problem);
+        st = zx_bound_certify(&problem, &b, &found);
+        if (st == ZX_OK)
+            c->lp = fmax(b.certified, c->bound.seconds);
+        else if (st == ZX_E_UNSUPPORTED) {
+            c->no_lp = zx_arena_printf(mem, "%s; %s", found.cause[0], found.hint);
+            st = ZX_OK;
+        } else
+            zx_err_merge(err, &found);
+    }
+    zx_arena_free(&tmp);
+    return st;
+}
+
+zx_status zx_certificate_make(const zx_graph *train, const zx_plan_options *o, const zx_plan *p,
+                              zx_arena *mem, zx_certificate *out, zx_err *err)
+{
+    zx_plan_options with = options_of(o, p);
     *out = (zx_certificate){.machine = zx_arena_str(mem, o->machine.name),
                             .budgeted = p->budget != UINT64_MAX,
                             .seconds = p->step_seconds};
     ZX_TRY(zx_bound_make(train, &with, o->times, &out->bound, err));
+    find_binding(train, p, mem, out);
     if (!out->budgeted || p->budget - p->arena_bytes >= ZX_CERTIFICATE_MORE) return ZX_OK;
     double seconds;
     uint64_t bytes;
@@ -244,9 +322,9 @@ static double percent_up(double x)
     return ceil(x * 1000 - 1e-6) / 10 + 0.0;
 }
 
-static double gap_of(const zx_certificate *c)
+static double gap_above(const zx_certificate *c, double bound)
 {
-    return c->bound.seconds > 0 ? (c->seconds - c->bound.seconds) / c->bound.seconds : 0;
+    return bound > 0 ? (c->seconds - bound) / bound : 0;
 }
 
 static bool is_nothing(const zx_certificate *c, double seconds)
@@ -287,9 +365,8 @@ void zx_certificate_text(const zx_certificate *c, zx_text *out)
     zx_text_put(out,
                 "step %s predicted; at most %.1f %% above the lower bound for this machine model "
                 "(%s), %sop order and recomputation; binding: %s",
-                zx_progress_time(c->seconds, a), percent_up(gap_of(c)),
-                zx_text_safe(&mem, c->machine), c->budgeted ? "budget, " : "",
-                zx_bound_binds(&c->bound));
+                zx_progress_time(c->seconds, a), percent_up(gap_above(c, c->bound.seconds)),
+                zx_text_safe(&mem, c->machine), c->budgeted ? "budget, " : "", c->binds);
     if (c->where != NULL) zx_text_put(out, ", %s", c->where);
     if (c->more_known) {
         zx_text_put(out, "; 64 MiB more would save ");
@@ -299,6 +376,10 @@ void zx_certificate_text(const zx_certificate *c, zx_text *out)
                         : zx_progress_time(c->more_saves, b));
     }
     zx_text_put(out, "\n");
+    if (c->lp > 0)
+        zx_text_put(out, "certified: at most %.1f %% above the bound of a linear program, %s\n",
+                    percent_up(gap_above(c, c->lp)), zx_progress_time(c->lp, a));
+    if (c->no_lp != NULL) zx_text_put(out, "not certified: %s\n", c->no_lp);
     for (uint32_t i = 0; i < c->n_limits; i++) put_limit(c, &c->limits[i], out);
     zx_robust_text(&c->robust, out);
     zx_arena_free(&mem);
@@ -322,11 +403,13 @@ void zx_certificate_json(const zx_certificate *c, zx_text *out)
     zx_text_put(out,
                 ",\"step_seconds\":%.9g,\"bound_seconds\":%.9g,\"gap\":%.6g,\"binding\":\"%s\","
                 "\"where\":",
-                c->seconds, c->bound.seconds, gap_of(c), zx_bound_binds(&c->bound));
+                c->seconds, c->bound.seconds, gap_above(c, c->bound.seconds), c->binds);
     if (c->where != NULL)
         zx_text_json(out, c->where);
     else
         zx_text_put(out, "null");
+    zx_text_put(out, ",\"lp_bound_seconds\":");
+    zx_text_put(out, c->lp > 0 ? "%.9g" : "null", c->lp);
     zx_text_put(out, ",\"more_bytes\":%" PRIu64 ",\"more_saves_seconds\":", ZX_CERTIFICATE_MORE);
     zx_text_put(out, c->more_known ? "%.9g" : "null", c->more_saves);
     zx_text_put(out, ",\n\"limits\":[");

@@ -27,10 +27,12 @@ typedef struct zx_certificate {
     bool budgeted;
     double seconds; // of the step, predicted
     zx_bound bound;
+    const char *binds; // "compute", "wire", "start and tail"
     const char *where; // the part of the step that binds: "layers 3-9"; NULL: all of it
     bool more_known;   // false: there is no budget, or the plan leaves as much of it unused
     double more_saves; // seconds, with ZX_CERTIFICATE_MORE bytes more
-    bool lp_asked;     // --certify
+    double lp;         // seconds: the linear program's bound; 0: not asked for, or there is none
+    const char *no_lp; // why there is none though it was asked for; NULL
     uint32_t n_limits;
     const zx_limit *limits;
     zx_robust robust;
@@ -39,6 +41,9 @@ typedef struct zx_certificate {
 // Of a plan that zx_plan_make made from these options. Text is in mem.
 zx_status zx_certificate_make(const zx_graph *train, const zx_plan_options *o, const zx_plan *p,
                               zx_arena *mem, zx_certificate *out, zx_err *err);
+// --certify: the bound of a linear program besides; seconds, not milliseconds.
+zx_status zx_certificate_lp(const zx_graph *train, const zx_plan_options *o, const zx_plan *p,
+                            zx_arena *mem, zx_certificate *c, zx_err *err);
 // Plans again without each of the limits, and fills what was found.
 zx_status zx_limits_cost(const zx_graph *train, const zx_plan *p, zx_limit *limits, uint32_t n,
                          zx_err *err);
@@ -47,8 +52,8 @@ zx_status zx_limits_cost(const zx_graph *train, const zx_plan *p, zx_limit *limi
 void zx_robust_make(const zx_graph *train, const zx_machine *m, const zx_times *times,
                     const zx_plan *p, zx_robust *out);
 
-// Steps [from, to] of the plan's line as a reader knows them: "layers 3-9", of a model without
-// repeated modules "'fc1' to 'loss'"; NULL where they are a whole micro-batch or more.
+// Steps [from, to] of the plan's line as a reader knows them: "layers 3-9 forward"; where none of
+// them is in a repeated module "'fc1' to 'loss'"; NULL where they are a whole micro-batch or more.
 const char *zx_steps_text(const zx_graph *train, const zx_plan *p, uint32_t from, uint32_t to,
                           zx_arena *mem);
 

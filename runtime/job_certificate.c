@@ -119,6 +119,8 @@ zx_status zx_job_certificate(zx_job *job, const zx_plan_options *o, const zx_pla
 {
     zx_limit *limits = ZX_NEW(&job->mem, zx_limit, MOST_LIMITS);
     ZX_TRY(zx_certificate_make(&job->train, o, p, &job->mem, out, err));
+    if (zx_given(job->o, ZX_OPT_CERTIFY))
+        ZX_TRY(zx_certificate_lp(&job->train, o, p, &job->mem, out, err));
     out->limits = limits;
     out->n_limits = find_limits(job, o, limits);
     ZX_TRY(zx_limits_cost(&job->train, p, limits, out->n_limits, err));
