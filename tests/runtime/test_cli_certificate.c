@@ -23,6 +23,7 @@ static const struct row {
      "above the lower bound for this machine model (host",
      NULL},
     {"a tight one", {PLAN, "--budget", "min"}, 0, "; 64 MiB more would save ", NULL},
+    {"by a linear program, or why there is none", {PLAN, "--certify"}, 0, "certified: ", NULL},
     {"simulated",
      {LLAMA},
      0,
