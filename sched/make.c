@@ -14,6 +14,7 @@
 
 #define ROOMY 1.05   // without a budget: how much slower than the best is well spent on memory
 #define BISECTIONS 7 // of limits, for that
+#define SCARCE 2     // times the most crowded step: with more, addresses are always found
 #define SHRINKS 8    // how often a solution whose addresses take too much is made again
 
 typedef struct maker {
@@ -21,6 +22,7 @@ typedef struct maker {
     const zx_plan_options *o;
     zx_trace t;
     zx_problem p;
+    zx_line line;
     uint64_t held;
     zx_arena kept, scratch;
 } maker;
@@ -71,11 +73,10 @@ static zx_status find_least(maker *k, uint64_t enough, uint64_t *bytes, uint64_t
     static const double more[] = {1, 1.02, 1.1, 1.5};
     zx_schedule s;
     bool fits;
-    zx_line line;
-    zx_line_make(&line, &k->p, &k->kept);
+    const uint64_t none = k->line.least;
     *bytes = UINT64_MAX;
-    for (uint32_t i = 0; i < ZX_COUNT(more) && *bytes > enough && *bytes > line.least; i++) {
-        const uint64_t limit = (uint64_t)((double)line.least * more[i]);
+    for (uint32_t i = 0; i < ZX_COUNT(more) && *bytes > enough && *bytes > none; i++) {
+        const uint64_t limit = (uint64_t)((double)none * more[i]);
         ZX_TRY(within(k, limit, &s, &fits, err));
         if (s.policy[0] == '\0' || s.transient >= *bytes) continue;
         *bytes = s.transient;
@@ -184,10 +185,13 @@ static zx_status make(maker *k, zx_arena *mem, zx_plan *out, zx_err *err)
     bool fits = false;
     if (o->budget != UINT64_MAX) limit = o->budget > k->held ? o->budget - k->held : 0;
     ZX_TRY(check_live(k, err));
-    ZX_TRY(find_least(k, o->least ? 0 : limit, &least, &from, err));
+    zx_line_make(&k->line, &k->p, &k->kept);
+    const bool scarce = o->least || o->roomy || limit / SCARCE < k->line.least;
+    if (scarce) ZX_TRY(find_least(k, o->least ? 0 : limit, &least, &from, err));
     if (!o->least && limit < least) return refuse(k, k->held + least, err);
     if (o->roomy && !o->least) ZX_TRY(find_roomy(k, least, &limit, err));
     if (!o->least) ZX_TRY(within(k, limit, &s, &fits, err));
+    if (!fits && !scarce) ZX_TRY(find_least(k, limit, &least, &from, err));
     if (!fits) ZX_TRY(within(k, from, &s, &fits, err));
     zx_schedule_emit(&s, mem, out);
     out->budget = o->least ? out->arena_bytes : o->budget;

@@ -40,8 +40,9 @@ static double try(solver *s, const zx_turns *t)
 
 typedef struct knob {
     size_t at; // in zx_turns
-    double value[6];
     uint32_t n;
+    bool times; // values multiply what it is now, again and again while that helps
+    double value[5];
 } knob;
 
 // A launch for which the wire is busy four times as long as a launch costs.
@@ -54,37 +55,46 @@ static double good_launch(const zx_problem *p, bool reduce)
     return takes > 0 ? 4 * none.wire * large / takes : large;
 }
 
+static double *value_of(zx_turns *t, const knob *k)
+{
+    return (double *)(void *)((char *)t + k->at);
+}
+
 static double improve(solver *s, zx_turns *best, double seconds, const knob *k)
 {
-    const double was = *(double *)(void *)((char *)best + k->at);
     for (uint32_t i = 0; i < k->n; i++) {
         zx_turns t = *best;
-        double *value = (double *)(void *)((char *)&t + k->at);
-        if (k->value[i] == was) continue;
-        *value = k->value[i];
+        *value_of(&t, k) = k->times ? *value_of(best, k) * k->value[i] : k->value[i];
+        if (*value_of(&t, k) == *value_of(best, k)) continue;
         const double x = try(s, &t);
         if (x * SAME >= seconds) continue;
         seconds = x;
         *best = t;
+        if (k->times) i--;
     }
     return seconds;
 }
 
+static const knob knobs[] = {
+    {offsetof(zx_turns, gather), 4, true, {4, 2, 0.5, 0.25}},
+    {offsetof(zx_turns, reduce), 4, true, {4, 2, 0.5, 0.25}},
+    {offsetof(zx_turns, spare), 4, false, {0, 0.5, 1, 2}},
+    {offsetof(zx_turns, eager), 5, false, {0.5, 1, 2, 4, 1e6}},
+    {offsetof(zx_turns, patience), 4, false, {0, 1, 3, 1e9}},
+    {offsetof(zx_turns, give), 2, false, {0, 1}},
+    {offsetof(zx_turns, ramp), 4, false, {1, 0.25, 0.0625, 1e-9}},
+    {offsetof(zx_turns, tail), 4, false, {1, 0.25, 0.0625, 0}},
+};
+
 static double turn(solver *s, zx_turns *best)
 {
-    const double g = good_launch(s->p, false), r = good_launch(s->p, true);
-    *best = (zx_turns){
-        .gather = g, .reduce = r, .ramp = 1, .tail = 1, .eager = 2, .patience = 1, .spare = 1};
-    const knob knobs[] = {
-        {offsetof(zx_turns, gather), {g / 16, g / 4, g / 2, g, 2 * g, 4 * g}, 6},
-        {offsetof(zx_turns, reduce), {r / 16, r / 4, r / 2, r, 2 * r, 4 * r}, 6},
-        {offsetof(zx_turns, spare), {0, 0.5, 1, 2}, 4},
-        {offsetof(zx_turns, eager), {0.5, 1, 2, 4, 1e6}, 5},
-        {offsetof(zx_turns, patience), {0, 1, 3, 1e9}, 4},
-        {offsetof(zx_turns, give), {0, 1}, 2},
-        {offsetof(zx_turns, ramp), {1, 0.25, 0.0625, 1e-9}, 4},
-        {offsetof(zx_turns, tail), {1, 0.25, 0.0625, 0}, 4},
-    };
+    *best = (zx_turns){.gather = good_launch(s->p, false),
+                       .reduce = good_launch(s->p, true),
+                       .ramp = 1,
+                       .tail = 1,
+                       .eager = 2,
+                       .patience = 1,
+                       .spare = 1};
     double seconds = try(s, best);
     for (int round = 0; round < ROUNDS; round++) {
         const double was = seconds;

@@ -17,6 +17,8 @@
 typedef struct pending { // a gradient that is whole, until its bytes are given away
     uint32_t grad, micro;
     uint32_t move; // ZX_NONE: not sent yet
+    int64_t after; // its bytes are given away at a later position than this one: a gather that goes
+                   // before it waits for compute to come there
     bool counted;  // its bytes aren't in the base any more
 } pending;
 
@@ -48,6 +50,7 @@ typedef struct lister {
     bool *in_kept;
     // the wire
     uint32_t launches; // gathers so far
+    int64_t gathered;  // gate of the last one
     uint32_t done;     // moves that are over
     pending *pend;
     uint32_t n_pend, cap_pend, n_done; // n_done: gradients of the line that became whole
@@ -381,6 +384,7 @@ static bool try_gather(lister *k, double lead)
     k->s->moves[move].over = over;
     k->use = x.until;
     k->launches++;
+    k->gathered = x.gate;
     k->due = 0;
     k->blocked = -1;
     zx_clock_send(&k->c, zx_problem_launch(k->p, false, x.wire));
@@ -431,6 +435,7 @@ static void send_reduce(lister *k, uint32_t first, uint32_t n, uint64_t bytes)
         const int64_t ready = line_of(k, y, k->p->grads[y->grad].ready);
         if (ready > x.gate) x.gate = ready;
         y->move = move;
+        y->after = k->gathered;
         open_part(k, y->grad, 0);
         k->s->parts[k->s->n_parts - 1].micro = y->micro;
     }
@@ -477,7 +482,7 @@ static void look_at_gradients(lister *k)
         pending *x = &k->pend[i];
         const zx_grad *g = &k->p->grads[x->grad];
         const int64_t bytes = g->storage != ZX_NONE ? (int64_t)g->bytes : 0;
-        if (x->move != ZX_NONE && x->move < k->done) {
+        if (x->move != ZX_NONE && x->move < k->done && k->pos > x->after) {
             k->s->moves[x->move].over = k->pos;
             if (x->counted) k->extra -= bytes;
             continue;
@@ -540,7 +545,7 @@ static void finish_step(lister *k, double *ended)
     while (k->n_done < (micro + 1) * p->n_grads &&
            p->grads[k->n_done - micro * p->n_grads].ready <= here) {
         ZX_GROW(k->mem, k->pend, k->n_pend, k->cap_pend);
-        k->pend[k->n_pend++] = (pending){k->n_done % p->n_grads, micro, ZX_NONE, false};
+        k->pend[k->n_pend++] = (pending){k->n_done % p->n_grads, micro, ZX_NONE, -1, false};
         k->n_done++;
     }
     if (ended != NULL && here == n) ended[micro] = k->c.now;
@@ -601,7 +606,7 @@ static void start(lister *k)
         k->held[u] = k->sure[u] = -1;
         k->part[u] = k->move_of[u] = ZX_NONE;
     }
-    k->blocked = -1;
+    k->blocked = k->gathered = -1;
     zx_clock_start(&k->c, p);
 }
 
