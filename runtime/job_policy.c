@@ -43,8 +43,7 @@ zx_status zx_job_policy_input(zx_job *job, zx_policy_input *in, zx_err *err)
 {
     zx_plan_options *po = ZX_NEW(&job->mem, zx_plan_options, 1);
     zx_hooks *hooks = ZX_NEW(&job->mem, zx_hooks, 1);
-    *in = (zx_policy_input){
-        .train = &job->train, .options = po, .own_limits = job->budget.roomy};
+    *in = (zx_policy_input){.train = &job->train, .options = po, .own_limits = job->budget.roomy};
     ZX_TRY(make_hooks(job, hooks, in, err));
     return zx_job_plan_options(job, &job->mem, po, err);
 }
