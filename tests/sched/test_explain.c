@@ -52,19 +52,43 @@ static void has(const fixture *f, const char *what)
     if (strstr(f->out.at, what) == NULL) fail_msg("no '%s' in:\n%s", what, f->out.at);
 }
 
+// Gathers that a line of the table stands for: "h.{0..11}.ln_{1..2}.bias x96" says 96,
+// "h.{0..6}.ln_{1..2}.weight" 14; 0: no gathers' line.
+static uint64_t gathers_of(const char *line)
+{
+    uint64_t n = 1;
+    const char *at = line;
+    if (strncmp(at, "h.", 2) != 0 && strncmp(at, "w", 1) != 0 && strncmp(at, "ln_f", 4) != 0 &&
+        strncmp(at, "lm_head", 7) != 0)
+        return 0;
+    for (; *at != ' ' && *at != '\n'; at++) {
+        unsigned from, to;
+        if (sscanf(at, "{%u..%u}", &from, &to) == 2) n *= to - from + 1;
+    }
+    if (at[0] == ' ' && at[1] == 'x') n = strtoull(at + 2, NULL, 10);
+    return n;
+}
+
+// Every gather is in one of few lines; which layers share one is the planner's business.
 static void test_folded(void **state ZX_UNUSED)
 {
     fixture f;
     start(&f, 3, 4);
+    zx_look look;
+    zx_look_make(&f.g, &f.p, &f.mem, &look);
     zx_explain_gathers(&f.g, &f.p, NULL, &f.out);
     zx_explain_summary(&f.p, NULL, &f.out);
     assert_true(lines(f.out.at) <= 40);
-    has(&f, "h.{0..11}.mlp.c_fc.weight");
+    has(&f, "h.{0..11}.");
     has(&f, "- until the next use -");
     has(&f, " F "); // used forward first, and again backward
     has(&f, " B ");
-    for (const char *at = f.out.at, *end; (end = strchr(at, '\n')) != NULL; at = end + 1)
+    uint64_t n = 0;
+    for (const char *at = f.out.at, *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
         if (end - at > 128) fail_msg("%d columns: %.*s", (int)(end - at), (int)(end - at), at);
+        n += gathers_of(at);
+    }
+    assert_int_equal(n, look.n);
     stop(&f);
 }
 
