@@ -129,9 +129,13 @@ zx_status zx_limits_cost(const zx_graph *train, const zx_plan *p, zx_limit *limi
                          zx_err *err)
 {
     for (uint32_t i = 0; i < n; i++) {
-        double seconds;
-        uint64_t bytes;
-        ZX_TRY(plan_again(train, &limits[i].without, &seconds, &bytes, err));
+        // A plan that keeps to the limit is one without it too: where no other is found within the
+        // budget, it is this one.
+        double seconds = p->step_seconds;
+        uint64_t bytes = p->arena_bytes;
+        zx_err found = {0};
+        const zx_status st = plan_again(train, &limits[i].without, &seconds, &bytes, &found);
+        if (st != ZX_OK && st != ZX_E_BUDGET) return zx_err_merge(err, &found);
         limits[i].seconds = p->step_seconds - seconds;
         limits[i].bytes = (int64_t)bytes - (int64_t)p->arena_bytes;
     }

@@ -90,6 +90,23 @@ static void around_the_loss(void **state ZX_UNUSED)
     zx_arena_free(&f.mem);
 }
 
+// Where planning again finds nothing within the budget, the plan at hand is one without the limit.
+static void a_limit_that_costs_nothing(void **state ZX_UNUSED)
+{
+    fixture f;
+    zx_err err = {0};
+    start(&f);
+    zx_limit limits[] = {{.what = "tight", .without = f.o, .seconds = 1, .bytes = 1},
+                         {.what = "no plan", .without = f.o}};
+    limits[0].without.budget = 1;
+    limits[1].without.stage = 4;
+    assert_zx_ok(zx_limits_cost(&f.g, &f.p, limits, 1, &err), &err);
+    assert_true(limits[0].seconds == 0 && limits[0].bytes == 0);
+    assert_int_equal(zx_limits_cost(&f.g, &f.p, limits, 2, &err), ZX_E_USAGE);
+    assert_int_equal(err.n_causes, 1);
+    zx_arena_free(&f.mem);
+}
+
 // With times that were measured it is they that are drawn anew.
 static void measured_times(void **state ZX_UNUSED)
 {
@@ -146,13 +163,14 @@ static void words(void **state ZX_UNUSED)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + 4];
+    struct CMUnitTest tests[ZX_COUNT(rows) + 5];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
         tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(all_of_it_has_no_name);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(around_the_loss);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(measured_times);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_limit_that_costs_nothing);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(words);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
