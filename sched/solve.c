@@ -105,7 +105,7 @@ static double turn(solver *s, zx_turns *best)
     return seconds;
 }
 
-bool zx_solve(const zx_problem *p, zx_arena *mem, zx_solution *out, uint64_t *least)
+bool zx_solve_lists(const zx_problem *p, zx_arena *mem, zx_solution *out, uint64_t *least)
 {
     solver s = {.p = p, .few = *p};
     if (s.few.micro_batches > FEW) s.few.micro_batches = FEW;
@@ -121,4 +121,11 @@ bool zx_solve(const zx_problem *p, zx_arena *mem, zx_solution *out, uint64_t *le
     zx_arena_free(&s.mem);
     zx_arena_free(&s.scratch);
     return found;
+}
+
+bool zx_solve(const zx_problem *p, zx_arena *mem, zx_solution *out, uint64_t *least)
+{
+    const bool found = zx_solve_lists(p, mem, out, least);
+    if (!found && *least > p->limit) return false;
+    return zx_solve_exact(p, mem, found, out);
 }

@@ -1,7 +1,8 @@
 // solve.h - what the parts of the planner share; its front door is zx_solve (problem.h).
 //
 // solve_list.c makes a solution by walking through time: whenever the wire is free it decides what
-// goes next, by rules that knobs turn. solve.c turns the knobs; price.c times what comes out.
+// goes next, by rules that knobs turn. solve.c turns the knobs; price.c times what comes out;
+// solve_exact.c searches on from there where a problem is small.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef ZX_SCHED_SOLVE_H
 #define ZX_SCHED_SOLVE_H
@@ -54,6 +55,12 @@ void zx_line_make(zx_line *l, const zx_problem *p, zx_arena *mem);
 // micro-batch ended (micro_batches + 1, the last: everything; NULL: not asked for).
 bool zx_solve_list(const zx_line *l, const zx_turns *turns, zx_arena *mem, zx_solution *out,
                    double *ended);
+
+// What the knobs give, as zx_solve.
+bool zx_solve_lists(const zx_problem *p, zx_arena *mem, zx_solution *out, uint64_t *least);
+// Where the problem is small: something faster than `s` (if it was found), in its place. True: `s`
+// is a solution.
+bool zx_solve_exact(const zx_problem *p, zx_arena *mem, bool found, zx_solution *s);
 
 // Acts, holds and launches of a solution; `s` was started.
 struct zx_schedule;
