@@ -23,12 +23,6 @@ void zx_load_fill(zx_load *l, const int64_t *values)
     }
 }
 
-void zx_load_copy(zx_load *l, const zx_load *from)
-{
-    memcpy(l->most, from->most, 2 * (size_t)l->leaves * sizeof *l->most);
-    memcpy(l->add, from->add, 2 * (size_t)l->leaves * sizeof *l->add);
-}
-
 // most[k] is the highest under node k with what was added to k and below; add[k] what was added to
 // k.
 static void add_plain(zx_load *l, uint32_t from, uint32_t to, int64_t x)

@@ -12,7 +12,6 @@ typedef struct zx_load {
 } zx_load;
 void zx_load_make(zx_load *l, uint32_t n_steps, zx_arena *mem);    // all 0
 void zx_load_fill(zx_load *l, const int64_t *values);              // by step
-void zx_load_copy(zx_load *l, const zx_load *from);                // of the same size
 void zx_load_add(zx_load *l, int64_t from, int64_t to, int64_t x); // to < from: nothing
 int64_t zx_load_most(const zx_load *l, int64_t from, int64_t to);  // INT64_MIN where to < from
 

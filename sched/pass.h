@@ -19,7 +19,7 @@ const uint32_t *zx_made_in(const zx_trace *t, const zx_plan_options *o, zx_arena
 uint64_t zx_unit_padded(const zx_trace *t, const zx_plan_options *o,
                         uint32_t unit); // bytes, aligned
 
-// The held slots, the same for every draft: bytes up to where the transient ones begin.
+// The held slots, the same for every schedule: bytes up to where the transient ones begin.
 uint64_t zx_held_bytes(const zx_trace *t, const zx_plan_options *o);
 
 #endif

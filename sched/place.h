@@ -7,9 +7,9 @@
 
 typedef enum zx_span_kind {
     ZX_SPAN_STORAGE, // index: trace->storages
-    ZX_SPAN_STAY,    // a draft's stay; a schedule's unit
+    ZX_SPAN_STAY,    // unit
     ZX_SPAN_WORK,    // trace step
-    ZX_SPAN_FLAT,    // a schedule's transfer
+    ZX_SPAN_FLAT,    // transfer
     ZX_SPAN_BUCKET,
 } zx_span_kind;
 
