@@ -8,7 +8,7 @@
 // which costs nothing.
 //
 // First launches are only those in order of use; what they find prunes the rest. Work is counted in
-// launches tried, never in seconds: the same problem has the same solution. Times are those of a
+// what is tried, never in seconds: the same problem has the same solution. Times are those of a
 // host that never sleeps (handoff 0); what is found is priced as it is.
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
@@ -16,11 +16,11 @@
 
 #include "sched/solve.h"
 
-#define MOST 8     // gathers; reduces
-#define STEPS 48   // of the line
-#define MOVES 16   // launches
-#define USES 64    // reads of the line
-#define WORK 40000 // launches tried
+#define MOST 8       // gathers; reduces
+#define STEPS 48     // of the line
+#define MOVES 16     // launches
+#define USES 64      // reads of the line
+#define WORK 1000000 // steps of the line for each launch tried: 50 ms
 #define NEVER 1e300
 #define LESS (1 - 1e-10) // what isn't less than this of the best isn't better
 
@@ -79,7 +79,7 @@ typedef struct exact {
     uint32_t whole[STEPS + 1], from[STEPS + 1], spare[STEPS + 1], due[STEPS + 1];
     zx_launch_cost cost[2][1 << MOST]; // by set; wire < 0: not known yet
     bool any;                          // launches in any order
-    uint32_t left;                     // of WORK
+    int64_t left;                      // of WORK
     double best;
     uint32_t n_best;
     launch launches[MOVES];
@@ -281,8 +281,8 @@ static void finish(exact *x, const state *s)
 
 static void send(exact *x, const state *was, bool reduces, uint32_t set, int64_t gate, int64_t over)
 {
-    if (x->left == 0) return;
-    x->left--;
+    if (x->left <= 0) return;
+    x->left -= x->end;
     state s = *was;
     s.waiting = false;
     s.reduces = reduces;
@@ -393,7 +393,7 @@ static bool arrive(exact *x, state *s)
     }
     if (s->reduces && x->any && s->to_gather != 0 && x->left > 0) {
         state t = *s;
-        x->left--;
+        x->left -= x->end;
         tick(&t);
         if (bound(x, &t) < x->best * LESS) go(x, &t);
     }
@@ -587,7 +587,7 @@ static void try_all(exact *x)
     while (x->left > 0) {
         uint32_t best = 0;
         for (uint32_t stays = 1; stays < 1u << x->n_gaps; stays++)
-            if (bounds[stays] < bounds[best]) best = stays;
+            if (bounds[stays] <= bounds[best]) best = stays; // of equals what stays longer
         if (bounds[best] >= x->best * LESS) return;
         bounds[best] = NEVER;
         begin(x, best, &s);
