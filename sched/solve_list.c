@@ -503,7 +503,7 @@ static bool must_drain(lister *k)
             line_of(k, &k->pend[i], k->p->grads[k->pend[i].grad].latest) <= k->pos)
             return true;
     while (!fits_now(k, 0)) {
-        if (k->extra > 0 && !k->turns->give) return true;
+        if (k->extra > 0 && k->turns->give == 0) return true;
         const uint32_t u = latest_read(k, k->pos, k->pos, k->pos);
         if (u == ZX_NONE) return k->extra > 0;
         end_stay(k, u);
