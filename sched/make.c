@@ -14,8 +14,9 @@
 
 #define ROOMY 1.05   // without a budget: how much slower than the best is well spent on memory
 #define BISECTIONS 7 // of limits, for that
+#define NEAR 1.02    // times the fastest: as good where its addresses need less
+#define ENOUGH 3     // limits, of which the fastest is taken that has addresses
 #define SCARCE 2     // times the most crowded step: with more, addresses are always found
-#define SHRINKS 8    // how often a solution whose addresses take too much is made again
 
 typedef struct maker {
     const zx_graph *g;
@@ -29,31 +30,69 @@ typedef struct maker {
 
 // ---- within a limit -----------------------------------------------------------------------------
 
-// Solves within `limit` until the addresses stay below it too. False: they never did; then *s has
-// the last try, if there was any.
-static zx_status within(maker *k, uint64_t limit, zx_schedule *s, bool *fits, zx_err *err)
+typedef struct found { // a solution with addresses
+    zx_schedule s;     // without a policy: there was none
+    uint64_t least;    // bytes of the most crowded step
+    double seconds;
+} found;
+
+static zx_status place(maker *k, const zx_problem *p, zx_stands *stands, uint32_t use,
+                       uint64_t limit, found *f, zx_err *err)
 {
-    zx_problem p = k->p;
-    p.limit = limit;
-    *fits = false;
+    zx_solution x;
+    zx_price price;
+    uint32_t mended;
+    zx_schedule *s = &f->s;
     *s = (zx_schedule){0};
-    for (int i = 0; i < SHRINKS; i++) {
-        zx_solution x;
-        uint64_t least;
-        uint32_t mended;
-        zx_arena_free(&k->scratch);
-        if (!zx_solve(&p, &k->scratch, &x, &least)) return ZX_OK;
-        zx_schedule_start(s, &k->t, k->o, &k->scratch);
-        snprintf(s->policy, sizeof s->policy, "zerox");
-        zx_solution_write(&p, &x, s);
-        ZX_TRY(zx_schedule_finish(s, &mended, err));
-        ZX_ASSERT(mended == 0);
-        zx_schedule_place(s, limit > UINT64_MAX - k->held ? UINT64_MAX : k->held + limit);
-        *fits = s->transient <= limit;
-        if (*fits || p.limit <= least) return ZX_OK;
-        const uint64_t over = s->transient - limit, less = i < 2 ? over : p.limit / 16;
-        p.limit = p.limit - least > less ? p.limit - less : least;
+    zx_arena_free(&k->scratch);
+    if (!zx_solve_stood(p, stands, use, &k->scratch, &x, &f->least)) return ZX_OK;
+    zx_problem_price(p, &x, &price);
+    f->seconds = price.seconds;
+    zx_schedule_start(s, &k->t, k->o, &k->scratch);
+    snprintf(s->policy, sizeof s->policy, "zerox");
+    zx_solution_write(p, &x, s);
+    ZX_TRY(zx_schedule_finish(s, &mended, err));
+    ZX_ASSERT(mended == 0);
+    zx_schedule_place(s, limit > UINT64_MAX - k->held ? UINT64_MAX : k->held + limit);
+    return ZX_OK;
+}
+
+// Solves within `limit`, and then within less and less until the addresses stay below it too; with
+// the knobs where they were fastest, then where they were next to it. False: they never did; then
+// *s has the last try, if there was any.
+static zx_status within(maker *k, uint64_t limit, bool quick, zx_schedule *s, bool *fits,
+                        zx_err *err)
+{
+    static const double parts[] = {1, 0.995, 0.99, 0.98, 0.96, 0.94, 0.91, 0.87, 0.8, 0.7, 0};
+    zx_problem p = k->p;
+    zx_stands stands = {0};
+    found f = {0};
+    double best = 1e300, first = 0; // first: of the fastest, wherever its addresses end
+    uint64_t at = 0;
+    uint32_t use = 0, last = 0;
+    for (uint32_t i = 0; i < ZX_COUNT(parts); i += quick ? 3 : 1) {
+        if (best <= first * (i < ENOUGH && !quick ? 1.002 : 1e300)) break;
+        p.limit = i == 0 ? limit : (uint64_t)(parts[i] * (double)limit);
+        if (p.limit < f.least) p.limit = f.least;
+        for (uint32_t c = 0; c == 0 || (c < stands.n && !quick); c++) {
+            if (stands.n > 0 && stands.seconds[c] > NEAR * stands.seconds[0]) break;
+            ZX_TRY(place(k, &p, &stands, c, limit, &f, err));
+            last = c;
+            if (i == 0 && c == 0) first = f.seconds;
+            if (f.s.policy[0] == '\0' || f.s.transient > limit || f.seconds >= best) continue;
+            best = f.seconds;
+            use = c;
+            at = p.limit;
+            if (i == 0 && c == 0) break; // the fastest fits
+        }
+        if (p.limit == f.least) break;
     }
+    *fits = best < 1e299;
+    if (*fits && (use != last || at != p.limit)) {
+        p.limit = at;
+        ZX_TRY(place(k, &p, &stands, use, limit, &f, err));
+    }
+    *s = f.s;
     return ZX_OK;
 }
 
@@ -77,7 +116,7 @@ static zx_status find_least(maker *k, uint64_t enough, uint64_t *bytes, uint64_t
     *bytes = UINT64_MAX;
     for (uint32_t i = 0; i < ZX_COUNT(more) && *bytes > enough && *bytes > none; i++) {
         const uint64_t limit = (uint64_t)((double)none * more[i]);
-        ZX_TRY(within(k, limit, &s, &fits, err));
+        ZX_TRY(within(k, limit, true, &s, &fits, err));
         if (s.policy[0] == '\0' || s.transient >= *bytes) continue;
         *bytes = s.transient;
         *from = limit;
@@ -86,19 +125,24 @@ static zx_status find_least(maker *k, uint64_t enough, uint64_t *bytes, uint64_t
     return ZX_OK;
 }
 
-// The limit with the least memory that is hardly slower than `most`; *limit: where the search
-// begins.
-static zx_status find_roomy(maker *k, uint64_t least, uint64_t *limit, zx_err *err)
+// The limit with the least memory that is hardly slower than *limit; 0: the least plan, which is
+// made from the limit `from`.
+static zx_status find_roomy(maker *k, uint64_t least, uint64_t from, uint64_t *limit, zx_err *err)
 {
     zx_schedule s;
     bool fits;
-    ZX_TRY(within(k, *limit, &s, &fits, err));
+    ZX_TRY(within(k, *limit, true, &s, &fits, err));
     if (!fits) return ZX_OK;
     const double enough = seconds_of(k, &s) * ROOMY;
     uint64_t lo = least, hi = s.transient;
+    ZX_TRY(within(k, from, true, &s, &fits, err));
+    if (seconds_of(k, &s) <= enough) {
+        *limit = 0;
+        return ZX_OK;
+    }
     for (int i = 0; i < BISECTIONS && lo < hi; i++) {
-        const uint64_t mid = i == 0 ? lo : lo + (hi - lo) / 2; // the least may do
-        ZX_TRY(within(k, mid, &s, &fits, err));
+        const uint64_t mid = lo + (hi - lo) / 2;
+        ZX_TRY(within(k, mid, true, &s, &fits, err));
         if (fits && seconds_of(k, &s) <= enough) {
             *limit = mid;
             hi = s.transient < mid ? s.transient : mid;
@@ -189,10 +233,10 @@ static zx_status make(maker *k, zx_arena *mem, zx_plan *out, zx_err *err)
     const bool scarce = o->least || o->roomy || limit / SCARCE < k->line.least;
     if (scarce) ZX_TRY(find_least(k, o->least ? 0 : limit, &least, &from, err));
     if (!o->least && limit < least) return refuse(k, k->held + least, err);
-    if (o->roomy && !o->least) ZX_TRY(find_roomy(k, least, &limit, err));
-    if (!o->least) ZX_TRY(within(k, limit, &s, &fits, err));
+    if (o->roomy && !o->least) ZX_TRY(find_roomy(k, least, from, &limit, err));
+    if (!o->least && limit > 0) ZX_TRY(within(k, limit, false, &s, &fits, err));
     if (!fits && !scarce) ZX_TRY(find_least(k, limit, &least, &from, err));
-    if (!fits) ZX_TRY(within(k, from, &s, &fits, err));
+    if (!fits) ZX_TRY(within(k, from, true, &s, &fits, err));
     zx_schedule_emit(&s, mem, out);
     out->budget = o->least ? out->arena_bytes : o->budget;
     snprintf(out->policy, sizeof out->policy, "zerox");

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#define FEW 4 // micro-batches that knobs are turned on
+#define FEW 3 // micro-batches that knobs are turned on: the first, one in the middle, the last
 #define ROUNDS 2
 #define SAME (1 + 1e-6) // times this near are the same: the knob stays where it is
 
@@ -17,8 +17,24 @@ typedef struct solver {
     zx_problem few;
     zx_line line;
     zx_arena mem, scratch;
-    uint32_t tried;
+    zx_stands *stands;
 } solver;
+
+// Keeps the fastest of each kind of launches.
+static void remember(zx_stands *s, const zx_turns *t, double seconds)
+{
+    uint32_t i = 0;
+    while (i < s->n && (s->at[i].gather != t->gather || s->at[i].reduce != t->reduce)) i++;
+    if (i < s->n && s->seconds[i] <= seconds) return;
+    if (i == s->n && s->n < ZX_STANDS) s->n++;
+    if (i == ZX_STANDS && s->seconds[--i] <= seconds) return;
+    for (; i > 0 && s->seconds[i - 1] > seconds; i--) {
+        s->at[i] = s->at[i - 1];
+        s->seconds[i] = s->seconds[i - 1];
+    }
+    s->at[i] = *t;
+    s->seconds[i] = seconds;
+}
 
 // Seconds of the whole step with these knobs; 1e300: nothing fits.
 static double try(solver *s, const zx_turns *t)
@@ -28,13 +44,13 @@ static double try(solver *s, const zx_turns *t)
     const uint32_t n = s->few.micro_batches;
     const zx_mark mark = zx_arena_mark(&s->scratch);
     double seconds = 1e300;
-    s->tried++;
     if (zx_solve_list(&s->line, t, &s->scratch, &x, ended)) {
         seconds = ended[n];
         if (s->p->micro_batches > n)
             seconds += (s->p->micro_batches - n) * (ended[n - 2] - ended[n - 3]);
     }
     zx_arena_rewind(&s->scratch, mark);
+    remember(s->stands, t, seconds);
     return seconds;
 }
 
@@ -76,56 +92,75 @@ static double improve(solver *s, zx_turns *best, double seconds, const knob *k)
 }
 
 static const knob knobs[] = {
-    {offsetof(zx_turns, gather), 4, true, {4, 2, 0.5, 0.25}},
-    {offsetof(zx_turns, reduce), 4, true, {4, 2, 0.5, 0.25}},
-    {offsetof(zx_turns, spare), 4, false, {0, 0.5, 1, 2}},
-    {offsetof(zx_turns, eager), 5, false, {0.5, 1, 2, 4, 1e6}},
-    {offsetof(zx_turns, patience), 4, false, {0, 1, 3, 1e9}},
+    {offsetof(zx_turns, gather), 2, true, {2, 0.5}},
+    {offsetof(zx_turns, reduce), 2, true, {2, 0.5}},
     {offsetof(zx_turns, give), 2, false, {0, 1}},
+    {offsetof(zx_turns, spare), 4, false, {0, 0.5, 1, 2}},
+    {offsetof(zx_turns, patience), 4, false, {0, 1, 3, 1e9}},
+    {offsetof(zx_turns, eager), 4, false, {0.5, 2, 4, 1e6}},
     {offsetof(zx_turns, ramp), 4, false, {1, 0.25, 0.0625, 1e-9}},
     {offsetof(zx_turns, tail), 4, false, {1, 0.25, 0.0625, 0}},
 };
 
-static double turn(solver *s, zx_turns *best)
+// Launches may be worth far more than they cost, where latency counts and room is large, or less:
+// the search begins at the best of these.
+static const double starts[][2] = {{1, 1}, {4, 2}, {16, 4}, {0.25, 0.25}};
+
+static void turn(solver *s)
 {
-    *best = (zx_turns){.gather = good_launch(s->p, false),
-                       .reduce = good_launch(s->p, true),
-                       .ramp = 1,
-                       .tail = 1,
-                       .eager = 2,
-                       .patience = 1,
-                       .spare = 1};
-    double seconds = try(s, best);
+    zx_turns best = {0};
+    const double gather = good_launch(s->p, false), reduce = good_launch(s->p, true);
+    double seconds = 1e300;
+    for (uint32_t i = 0; i < 2 * ZX_COUNT(starts); i++) {
+        const zx_turns t = {.gather = starts[i / 2][0] * gather,
+                            .reduce = starts[i / 2][1] * reduce,
+                            .ramp = 0.25,
+                            .tail = 0.25,
+                            .eager = i % 2 == 0 ? 2 : 1e6,
+                            .patience = 1,
+                            .spare = i % 2 == 0 ? 1 : 2,
+                            .give = i % 2};
+        const double x = try(s, &t);
+        if (i > 0 && x * SAME >= seconds) continue;
+        seconds = x;
+        best = t;
+    }
     for (int round = 0; round < ROUNDS; round++) {
         const double was = seconds;
         for (uint32_t i = 0; i < ZX_COUNT(knobs); i++)
-            seconds = improve(s, best, seconds, &knobs[i]);
+            seconds = improve(s, &best, seconds, &knobs[i]);
         if (seconds * SAME >= was) break;
     }
-    return seconds;
 }
 
-bool zx_solve_lists(const zx_problem *p, zx_arena *mem, zx_solution *out, uint64_t *least)
+bool zx_solve_lists(const zx_problem *p, zx_stands *stands, uint32_t use, zx_arena *mem,
+                    zx_solution *out, uint64_t *least)
 {
-    solver s = {.p = p, .few = *p};
+    solver s = {.p = p, .few = *p, .stands = stands};
     if (s.few.micro_batches > FEW) s.few.micro_batches = FEW;
     zx_line_make(&s.line, &s.few, &s.mem);
     *least = s.line.least;
     bool found = s.line.least <= p->limit;
     if (found) {
-        zx_turns best;
-        turn(&s, &best);
+        if (stands->n == 0) turn(&s);
         s.line.p = p;
-        found = zx_solve_list(&s.line, &best, mem, out, NULL);
+        found = zx_solve_list(&s.line, &stands->at[use], mem, out, NULL);
     }
     zx_arena_free(&s.mem);
     zx_arena_free(&s.scratch);
     return found;
 }
 
-bool zx_solve(const zx_problem *p, zx_arena *mem, zx_solution *out, uint64_t *least)
+bool zx_solve_stood(const zx_problem *p, zx_stands *stands, uint32_t use, zx_arena *mem,
+                    zx_solution *out, uint64_t *least)
 {
-    const bool found = zx_solve_lists(p, mem, out, least);
+    const bool found = zx_solve_lists(p, stands, use, mem, out, least);
     if (!found && *least > p->limit) return false;
     return zx_solve_exact(p, mem, found, out);
+}
+
+bool zx_solve(const zx_problem *p, zx_arena *mem, zx_solution *out, uint64_t *least)
+{
+    zx_stands stands = {0};
+    return zx_solve_stood(p, &stands, 0, mem, out, least);
 }

@@ -56,8 +56,20 @@ void zx_line_make(zx_line *l, const zx_problem *p, zx_arena *mem);
 bool zx_solve_list(const zx_line *l, const zx_turns *turns, zx_arena *mem, zx_solution *out,
                    double *ended);
 
-// What the knobs give, as zx_solve.
-bool zx_solve_lists(const zx_problem *p, zx_arena *mem, zx_solution *out, uint64_t *least);
+// Where knobs stood: the fastest, and others nearly as good with other launches, fastest first.
+#define ZX_STANDS 4
+typedef struct zx_stands {
+    uint32_t n; // 0: not turned yet
+    zx_turns at[ZX_STANDS];
+    double seconds[ZX_STANDS];
+} zx_stands;
+// What the knobs give, as zx_solve: as they stood in row `use` when something alike was solved;
+// where stands->n is 0 they are turned first.
+bool zx_solve_lists(const zx_problem *p, zx_stands *stands, uint32_t use, zx_arena *mem,
+                    zx_solution *out, uint64_t *least);
+// zx_solve in the same way.
+bool zx_solve_stood(const zx_problem *p, zx_stands *stands, uint32_t use, zx_arena *mem,
+                    zx_solution *out, uint64_t *least);
 // Where the problem is small: something faster than `s` (if it was found), in its place. True: `s`
 // is a solution.
 bool zx_solve_exact(const zx_problem *p, zx_arena *mem, bool found, zx_solution *s);

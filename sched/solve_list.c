@@ -301,8 +301,8 @@ static bool fill(lister *k, load_up *x, uint64_t target, bool force)
         k->blocked = k->pos;
         const uint32_t mark = k->n_undo;
         if (force ? !make_room(k, from, step, u, step) : !has_room(k, from, step, u)) {
+            k->blocked = last_full(k, from, step, u); // with others gone, if forced
             take_back(k, mark);
-            if (!force) k->blocked = last_full(k, from, step, u);
             return false;
         }
         if (!here && !fits_now(k, (int64_t)p->unit_bytes[u])) {
@@ -372,6 +372,7 @@ static bool try_gather(lister *k, double lead)
         fill(k, &x, target, true);
     }
     if (x.n == 0) {
+        k->due = NEVER; // it is due, but has to wait for room
         return x.until > use && find_need(k) && try_gather(k, lead); // what never left
     }
     int64_t over = INT64_MAX;
