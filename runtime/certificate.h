@@ -30,7 +30,7 @@ typedef struct zx_certificate {
     const char *binds; // "compute", "wire", "start and tail"
     const char *where; // the part of the step that binds: "layers 3-9"; NULL: all of it
     bool more_known;   // false: there is no budget, or the plan leaves as much of it unused
-    double more_saves; // seconds, with ZX_CERTIFICATE_MORE bytes more
+    double more_saves; // seconds of the bound, with ZX_CERTIFICATE_MORE bytes more
     double lp;         // seconds: the linear program's bound; 0: not asked for, or there is none
     const char *no_lp; // why there is none though it was asked for; NULL
     uint32_t n_limits;

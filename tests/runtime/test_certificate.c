@@ -152,7 +152,7 @@ static void words(void **state ZX_UNUSED)
         out.at,
         "step 812 ms predicted; at most 0.6 % above the lower bound for this machine model "
         "(h100x32), budget, op order and recomputation; binding: wire, layers 3-9; 64 MiB more "
-        "would save 4.10 ms\n"
+        "would save 4.10 ms by the bound\n"
         "certified: at most 0.3 % above the bound of a linear program, 810 ms\n"
         "a costs 3.10 ms a step and saves 12.0 MiB\n"
         "b costs no time and takes 1.00 MiB\n"
