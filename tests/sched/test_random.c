@@ -244,6 +244,12 @@ static bool run_insn(machine *m, const zx_insn *in)
         store(m, find_slot(p, ZX_SLOT_BUFFER, in->a),
               load(m, find_slot(p, ZX_SLOT_WORKING, in->a)));
         break;
+    case ZX_I_PACK:
+    case ZX_I_UNPACK:
+    case ZX_I_BUCKET:
+    case ZX_I_HOOK:
+        fail_msg("the planner copies nothing, and has no hooks");
+        break;
     case ZX_I_MARK:
     case ZX_I_NORM:
     case ZX_INSN_COUNT:
