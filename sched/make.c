@@ -16,6 +16,7 @@
 #define BISECTIONS 7 // of limits, for that
 #define NEAR 1.02    // times the fastest: as good where its addresses need less
 #define ENOUGH 3     // limits, of which the fastest is taken that has addresses
+#define LONG 40000   // steps of a line, for which less is tried
 #define SCARCE 2     // times the most crowded step: with more, addresses are always found
 
 typedef struct maker {
@@ -70,8 +71,8 @@ static zx_status within(maker *k, uint64_t limit, bool quick, zx_schedule *s, bo
     double best = 1e300, first = 0; // first: of the fastest, wherever its addresses end
     uint64_t at = 0;
     uint32_t use = 0, last = 0;
-    for (uint32_t i = 0; i < ZX_COUNT(parts); i += quick ? 3 : 1) {
-        if (best <= first * (i < ENOUGH && !quick ? 1.002 : 1e300)) break;
+    for (uint32_t i = 0; i < ZX_COUNT(parts); i++) {
+        if (best < 1e299 && (quick || i >= ENOUGH || best <= 1.002 * first)) break;
         p.limit = i == 0 ? limit : (uint64_t)(parts[i] * (double)limit);
         if (p.limit < f.least) p.limit = f.least;
         for (uint32_t c = 0; c == 0 || (c < stands.n && !quick); c++) {
@@ -86,6 +87,8 @@ static zx_status within(maker *k, uint64_t limit, bool quick, zx_schedule *s, bo
             if (i == 0 && c == 0) break; // the fastest fits
         }
         if (p.limit == f.least) break;
+        const double less = (double)limit / (double)(f.s.transient + 1); // what addresses ask for
+        while (quick && i + 2 < ZX_COUNT(parts) && parts[i + 1] > parts[i] * less) i++;
     }
     *fits = best < 1e299;
     if (*fits && (use != last || at != p.limit)) {
@@ -234,7 +237,8 @@ static zx_status make(maker *k, zx_arena *mem, zx_plan *out, zx_err *err)
     if (scarce) ZX_TRY(find_least(k, o->least ? 0 : limit, &least, &from, err));
     if (!o->least && limit < least) return refuse(k, k->held + least, err);
     if (o->roomy && !o->least) ZX_TRY(find_roomy(k, least, from, &limit, err));
-    if (!o->least && limit > 0) ZX_TRY(within(k, limit, false, &s, &fits, err));
+    if (!o->least && limit > 0)
+        ZX_TRY(within(k, limit, zx_problem_end(&k->p) > LONG, &s, &fits, err));
     if (!fits && !scarce) ZX_TRY(find_least(k, limit, &least, &from, err));
     if (!fits) ZX_TRY(within(k, from, true, &s, &fits, err));
     zx_schedule_emit(&s, mem, out);
