@@ -46,10 +46,11 @@ bench: ## speed of the kernels on this machine
 	@.ci/build build bench
 	@for program in build/bench.products build/bench.sim; do echo "$$program" && "$$program" || exit 1; done
 
-bench-plan: ## what plans of large models have to reach, each figure with what is asked (PARTS="time gaps ratios residency lp")
+bench-plan: ## what plans of large models have to reach, each figure with what is asked (PARTS="time gaps ratios residency lp truth")
 	@.ci/install build
 	@.ci/build build bench.plan
 	@build/bench.plan $(PARTS)
+	@case " $(or $(PARTS),truth) " in *" truth "*) .ci/install build test && .ci/build build sched.truth.planner && ZX_TRUTH=2000 build/sched.truth.planner;; esac
 
 bench-compare: ## predicted against executed steps of every policy, GPT-2 124M at three bandwidths (minutes)
 	@.ci/install build

@@ -148,7 +148,11 @@ bool zx_solve_lists(const zx_problem *p, zx_stands *stands, uint32_t use, zx_are
     }
     zx_arena_free(&s.mem);
     zx_arena_free(&s.scratch);
-    return found;
+    if (found || *least > p->limit || p->no_overlap) return found;
+    zx_problem alone = *p; // with one thing at a time the least does
+    zx_stands none = {0};
+    alone.no_overlap = true;
+    return zx_solve_lists(&alone, &none, 0, mem, out, least);
 }
 
 bool zx_solve_stood(const zx_problem *p, zx_stands *stands, uint32_t use, zx_arena *mem,
