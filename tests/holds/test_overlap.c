@@ -78,7 +78,7 @@ static int setup(void **state)
 {
     if (holds_setup(state) != 0) return 1;
     // Limits that make many launches of what the planner would send in few: each is a delay.
-    const char *config = "{\"train_micro_batch_size_per_gpu\": 4, "
+    const char *config = "{\"train_micro_batch_size_per_gpu\": 8, "
                          "\"zero_optimization\": {\"stage\": 3, \"reduce_bucket_size\": 1000000, "
                          "\"stage3_max_live_parameters\": 1500000}}";
     holds_write("overlap.json", config, strlen(config));
