@@ -1,23 +1,26 @@
 // place.c - addresses: orders are tried, and the best layout is mended until it is low enough.
 //
-// Free addresses are found by place_fit.c, when spans are there by place_columns.c, and a layout is
-// mended by place_mend.c.
+// Free addresses are found by place_fit.c, when spans are there by place_columns.c, a layout is
+// mended by place_mend.c, and place_grid.c makes spans easier to lay beside each other.
 // SPDX-License-Identifier: Apache-2.0
 #include "sched/place.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sched/place_parts.h"
 
 #define FORWARD 2.0 // by which a key grows
-// Work a span, which is what makes the time grow as the spans do: of one try, of mending it, of all
-// tries.
+// Work a span, which is what makes the time grow as the spans do: of one try, of mending it at
+// once, of all tries, of mending the best.
 #define EACH UINT64_C(2000)
 #define SOME UINT64_C(800)
-#define ALL UINT64_C(9000)
+#define TRYING UINT64_C(3000)
+#define MENDING UINT64_C(5000)
+#define STEP 128 // of what is enough: how much lower is tried at once
 
-typedef enum order_kind { BY_SIZE, BY_BYTES, BY_LENGTH, BY_START, N_ORDERS } order_kind;
+typedef enum order_kind { BY_SIZE, BY_BYTES, BY_MIX, BY_LENGTH, BY_START } order_kind;
 
 typedef struct item {
     double key; // higher first
@@ -37,8 +40,10 @@ static double key_of(const zx_placing *p, uint32_t i, uint32_t kind)
     switch ((order_kind)kind) {
     case BY_SIZE:
         return bytes * steps;
-    case BY_BYTES:
-        return bytes;
+    case BY_BYTES: // of equals the first first: together they take as little as they can
+        return bytes * (1.0 + 1e-9) - (double)p->start[i];
+    case BY_MIX:
+        return bytes * sqrt(steps);
     case BY_LENGTH:
         return steps;
     default:
@@ -72,10 +77,9 @@ try {
     uint32_t rounds; // after each, what ends too high moves forward in the order
 }
 tries[] = {
-    {BY_SIZE, ZX_FIT_LOWEST, ZX_FIT_LOWEST, 1},
-    {BY_LENGTH, ZX_FIT_HIGHEST, ZX_FIT_LOWEST, 1},
-    {BY_START, ZX_FIT_TIGHTEST, ZX_FIT_TIGHTEST, 10},
-    {BY_SIZE, ZX_FIT_LOWEST, ZX_FIT_LOWEST, 3},
+    {BY_SIZE, ZX_FIT_LOWEST, ZX_FIT_LOWEST, 3},      {BY_BYTES, ZX_FIT_LOWEST, ZX_FIT_LOWEST, 1},
+    {BY_MIX, ZX_FIT_LOWEST, ZX_FIT_LOWEST, 1},       {BY_LENGTH, ZX_FIT_HIGHEST, ZX_FIT_LOWEST, 1},
+    {BY_START, ZX_FIT_TIGHTEST, ZX_FIT_TIGHTEST, 5},
 };
 
 typedef struct search {
@@ -112,10 +116,12 @@ static void move_forward(const search *s, item *items)
     }
 }
 
-static void try_orders(search *s, bool once, zx_arena *mem)
+static void try_orders(search *s, bool once)
 {
+    zx_arena *mem = s->p.mem;
     const uint32_t n = s->p.n;
-    const uint64_t most = zx_align_up(s->enough, ZX_ALIGN), end = s->p.work + n * ALL;
+    const uint64_t end = s->p.work + n * TRYING;
+    const uint64_t enough = s->enough - s->enough % s->p.grid;
     zx_fitter *f = zx_fitter_make(&s->p);
     zx_mender *m = once ? NULL : zx_mender_make(&s->p);
     item *items = ZX_NEW(mem, item, n);
@@ -124,52 +130,85 @@ static void try_orders(search *s, bool once, zx_arena *mem)
     for (uint32_t k = 0; k < ZX_COUNT(tries); k++) {
         for (uint32_t i = 0; i < n; i++) items[i] = (item){key_of(&s->p, i, tries[k].order), i};
         set_rules(s, &tries[k], rules);
-        for (uint32_t round = 0; round < (once ? 1 : tries[k].rounds); round++) {
+        for (uint32_t round = 0; round < tries[k].rounds; round++) {
             sort(items, n, order);
             const uint64_t left = s->p.work < end ? end - s->p.work : 0;
-            // One order in which holes are left everywhere isn't worth all the time. But the first
-            // that nests spans as they do is never given up: there is always a layout.
-            const bool sure = k == 0;
-            const uint64_t most_work = sure ? UINT64_MAX / 2 : left < n * EACH ? left : n * EACH;
-            if (!zx_fit(f, order, rules, most, most_work)) break;
+            // One order in which holes are left everywhere isn't worth all the time; but where
+            // there is no layout yet it isn't given up.
+            const uint64_t most = once ? UINT64_MAX / 2 : left < n * EACH ? left : n * EACH;
+            if (!zx_fit(f, order, rules, enough, most)) break;
             keep(s);
-            if (s->top > s->enough && round == 0 && !once && zx_mend(m, most, n * SOME)) keep(s);
-            if (s->top <= s->enough) return;
+            if (round == 0 && !once && s->top > s->enough && zx_mend(m, enough, n * SOME)) keep(s);
+            if (s->top <= s->enough || once) return;
             move_forward(s, items);
         }
     }
 }
 
-// All the way first, then ever shorter parts of it.
+// Ever lower, in steps that are a part of the way down: a low layout is easier to mend from one
+// that is hardly higher. What doesn't succeed is tried half as far.
 static void mend(search *s, uint32_t effort)
 {
-    const uint64_t work = 5000 + s->p.n * ALL / 10, end = s->p.work + 5 * work * effort;
+    const uint64_t work = s->p.n * MENDING * effort, end = s->p.work + work;
     zx_mender *m = zx_mender_make(&s->p);
-    uint64_t goal = zx_align_up(s->enough, ZX_ALIGN); // below the top: what ends there moves
-    while (s->p.work < end && goal < s->top) {
+    uint64_t step = s->enough / STEP + s->p.grid;
+    while (s->top > s->enough && s->p.work < end) {
+        uint64_t goal = s->top - s->enough > step ? s->top - step : s->enough;
+        if (goal > s->top - 1) goal = s->top - 1;
         memcpy(s->p.offset, s->best, s->p.n * sizeof *s->best);
-        const bool mended = zx_mend(m, goal, work);
-        if (mended) {
-            keep(s);
-            goal = zx_align_up(s->enough, ZX_ALIGN);
-        }
-        goal = zx_align_up(goal + (s->top > goal ? s->top - goal : 0) / 2 + 1, ZX_ALIGN);
+        const bool lower = zx_mend(m, goal, (end - s->p.work) / 2 + 1);
+        if (lower) keep(s);
+        if (!lower && step < s->p.grid) break;
+        if (!lower) step /= 2;
     }
+}
+
+// Places them as they are; returns the highest end. UINT64_MAX: with some effort that takes too
+// long, without it never.
+static uint64_t place(zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
+                      uint64_t grid, uint64_t enough, uint32_t effort, uint64_t *work)
+{
+    zx_arena mem = {0};
+    search s = {.spans = spans, .enough = enough, .top = UINT64_MAX};
+    zx_placing_make(spans, n, n_steps, micro_batches, grid, &mem, &s.p);
+    s.best = ZX_NEW(&mem, uint64_t, n);
+    try_orders(&s, effort == 0);
+    if (s.top > enough && s.top < UINT64_MAX && effort > 0) mend(&s, effort);
+    for (uint32_t i = 0; i < n; i++) spans[i].offset = s.best[i];
+    *work += s.p.work;
+    zx_arena_free(&mem);
+    return s.top;
 }
 
 uint64_t zx_place(zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
                   uint64_t enough, uint32_t effort, uint64_t *work)
 {
-    if (work != NULL) *work = 0;
-    if (n == 0) return 0;
+    uint64_t looked = 0, small, grid, top = 0;
     zx_arena mem = {0};
-    search s = {.spans = spans, .enough = enough, .top = UINT64_MAX};
-    zx_placing_make(spans, n, n_steps, micro_batches, &mem, &s.p);
-    s.best = ZX_NEW(&mem, uint64_t, n);
-    try_orders(&s, effort == 0, &mem);
-    if (s.top > enough && effort > 0) mend(&s, effort);
-    for (uint32_t i = 0; i < n; i++) spans[i].offset = s.best[i];
-    if (work != NULL) *work = s.p.work;
+    if (work == NULL) work = &looked;
+    *work = 0;
+    if (n == 0) return 0;
+    top = place(spans, n, n_steps, micro_batches, ZX_ALIGN, enough, 0, work);
+    if (top <= enough || effort == 0) return top;
+    zx_placing_ease(spans, n, n_steps, micro_batches, enough, &mem, &small, &grid);
+    zx_span *again = ZX_NEW(&mem, zx_span, n);
+    uint32_t k = 0, n_small = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (spans[i].bytes <= small) again[k++] = spans[i];
+    n_small = k;
+    for (uint32_t i = 0; i < n; i++)
+        if (spans[i].bytes > small) again[k++] = spans[i];
+    const uint64_t apart =
+        zx_align_up(place(again, n_small, n_steps, micro_batches, ZX_ALIGN, 0, 0, work), ZX_ALIGN);
+    const uint64_t above = place(again + n_small, n - n_small, n_steps, micro_batches, grid,
+                                 enough > apart ? enough - apart : 0, effort, work);
+    if (above < top && apart + above < top) {
+        uint32_t a = 0, b = n_small;
+        for (uint32_t i = 0; i < n; i++)
+            spans[i].offset =
+                spans[i].bytes <= small ? again[a++].offset : apart + again[b++].offset;
+        top = apart + above;
+    }
     zx_arena_free(&mem);
-    return s.top;
+    return top;
 }

@@ -141,11 +141,11 @@ static void number(zx_columns *c, list *l, int64_t steps, zx_arena *mem)
 }
 
 void zx_placing_make(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
-                     zx_arena *mem, zx_placing *out)
+                     uint64_t grid, zx_arena *mem, zx_placing *out)
 {
     rounds r = {.n = n_steps, .micros = micro_batches};
     list circle = {0}, line = {0};
-    *out = (zx_placing){.n = n, .mem = mem};
+    *out = (zx_placing){.n = n, .grid = grid, .mem = mem};
     out->bytes = ZX_NEW(mem, uint64_t, n);
     out->steps = ZX_NEW(mem, uint64_t, n);
     out->start = ZX_NEW(mem, int64_t, n);
@@ -157,7 +157,7 @@ void zx_placing_make(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_
     for (uint32_t i = 0; i < n; i++) {
         const zx_span *s = &spans[i];
         const uint64_t times = s->repeat == 0 ? micro_batches : s->repeat;
-        out->bytes[i] = zx_align_up(s->bytes, ZX_ALIGN);
+        out->bytes[i] = (s->bytes + grid - 1) / grid * grid;
         out->steps[i] = (uint64_t)length_of(s) * times;
         out->start[i] = s->from - r.n * round_of(s->from, r.n);
         out->always[i] = s->repeat == 0;

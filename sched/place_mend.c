@@ -4,11 +4,13 @@
 // turn, the largest first. What was thrown out often is thrown out ever less readily, so nothing
 // goes around in circles for long.
 // SPDX-License-Identifier: Apache-2.0
+#include <math.h>
 #include <string.h>
 
 #include "sched/place_parts.h"
 
-#define DIGIT 11 // bits
+#define DIGIT 8 // bits
+#define SPAN 24 // bits of a change that name its span
 
 // ---- who shares a step with whom ----------------------------------------------------------------
 
@@ -48,16 +50,16 @@ static void crowd_make(crowd *c, const zx_placing *p, const zx_columns *columns,
 
 // ---- taking out and putting in ------------------------------------------------------------------
 
-typedef struct change { // of what is in the way, as an address rises
-    uint64_t key; // twice the address, and 1 where a span comes: what touches isn't in the way
-    uint32_t span;
-} change;
+// Of what is in the way, as an address rises: twice the address, and 1 where a span comes (what
+// touches isn't in the way); then the span.
+typedef uint64_t change;
 
 struct zx_mender {
     zx_placing *p;
     crowd always, shadow, line; // as the shelves of place_fit.c
     bool *out;                  // by span: it has no address now
     uint32_t *thrown;           // by span: how often it was taken out
+    double *price;              // by span: of taking it out for the first time
     uint32_t *seen, now;        // by span: the last time that it was found
     uint32_t n_heap, *heap;     // spans that are out, the one to be placed next on top
     uint32_t n_near, *near;     // spans that share a step with the one at hand
@@ -103,6 +105,13 @@ static double size_of(const zx_placing *p, uint32_t span)
     return (double)p->bytes[span] * (double)p->steps[span];
 }
 
+// Of taking a span out. Not its size: then many small ones would go in the place of a large one,
+// and each of them has to find another.
+static double price_of(const zx_mender *m, uint32_t span)
+{
+    return m->price[span] * (1.0 + m->thrown[span]);
+}
+
 static bool sooner(const zx_mender *m, uint32_t a, uint32_t b)
 {
     const double x = size_of(m->p, a), y = size_of(m->p, b);
@@ -131,27 +140,21 @@ static uint32_t pop(zx_mender *m)
     return top;
 }
 
-// By key, those with the same in the order in which they came: digit by digit, the last first.
+// By address, those with the same in the order in which they came: digit by digit, the last first.
 static void sort(zx_mender *m, uint32_t n)
 {
     uint64_t most = 0;
-    for (uint32_t i = 0; i < n; i++) most |= m->changes[i].key;
-    for (uint32_t shift = 0; shift < 64 && most >> shift != 0; shift += DIGIT) {
+    for (uint32_t i = 0; i < n; i++) most |= m->changes[i];
+    for (uint32_t shift = SPAN; shift < 64 && most >> shift != 0; shift += DIGIT) {
         uint32_t begin[(1 << DIGIT) + 1] = {0};
-        for (uint32_t i = 0; i < n; i++)
-            begin[(m->changes[i].key >> shift & ((1 << DIGIT) - 1)) + 1]++;
+        for (uint32_t i = 0; i < n; i++) begin[(m->changes[i] >> shift & ((1 << DIGIT) - 1)) + 1]++;
         for (uint32_t d = 0; d < 1 << DIGIT; d++) begin[d + 1] += begin[d];
         for (uint32_t i = 0; i < n; i++)
-            m->sorted[begin[m->changes[i].key >> shift & ((1 << DIGIT) - 1)]++] = m->changes[i];
+            m->sorted[begin[m->changes[i] >> shift & ((1 << DIGIT) - 1)]++] = m->changes[i];
         change *const was = m->changes;
         m->changes = m->sorted;
         m->sorted = was;
     }
-}
-
-static double price_of(const zx_mender *m, uint32_t span)
-{
-    return size_of(m->p, span) * (1.0 + m->thrown[span]);
 }
 
 // The changes that those nearby make for a span, in order; returns how many. *count, *price: what
@@ -166,12 +169,12 @@ static uint32_t list_changes(zx_mender *m, uint32_t span, uint32_t *count, doubl
         const uint32_t i = m->near[k];
         const uint64_t lo = p->offset[i], hi = lo + p->bytes[i];
         if (lo >= p->bytes[span]) {
-            m->changes[n++] = (change){2 * ((lo - p->bytes[span]) / ZX_ALIGN) + 1, i};
+            m->changes[n++] = (2 * ((lo - p->bytes[span]) / p->grid) + 1) << SPAN | i;
         } else {
             *price += price_of(m, i);
             ++*count;
         }
-        m->changes[n++] = (change){2 * (hi / ZX_ALIGN), i};
+        m->changes[n++] = (2 * (hi / p->grid)) << SPAN | i;
     }
     sort(m, n);
     m->p->work += n;
@@ -184,21 +187,24 @@ static uint64_t cheapest(zx_mender *m, uint32_t span, uint64_t most)
     uint32_t count;
     double price, best;
     const uint32_t n = list_changes(m, span, &count, &price);
+    const zx_placing *p = m->p;
     uint64_t at = 0;
     best = price;
-    for (uint32_t k = 0; k < n && count > 0 && m->changes[k].key / 2 <= most / ZX_ALIGN; k++) {
-        const change *x = &m->changes[k];
-        if (x->key % 2 == 1) {
-            price += price_of(m, x->span);
+    for (uint32_t k = 0; k < n && count > 0; k++) {
+        const uint64_t key = m->changes[k] >> SPAN;
+        const uint32_t i = m->changes[k] & ((1u << SPAN) - 1);
+        if (key / 2 > most / p->grid) break;
+        if (key % 2 == 1) {
+            price += price_of(m, i);
             count++;
             continue;
         }
-        price -= price_of(m, x->span);
+        price -= price_of(m, i);
         count--;
-        if (count == 0) return x->key / 2 * ZX_ALIGN; // exactly nothing, whatever the sums say
+        if (count == 0) return key / 2 * p->grid; // exactly nothing, whatever the sums say
         if (price < best) {
             best = price;
-            at = x->key / 2 * ZX_ALIGN;
+            at = key / 2 * p->grid;
         }
     }
     return at;
@@ -228,6 +234,9 @@ zx_mender *zx_mender_make(zx_placing *p)
     crowd_make(&m->line, p, &p->line, false);
     m->out = ZX_NEW(p->mem, bool, p->n);
     m->thrown = ZX_NEW(p->mem, uint32_t, p->n);
+    m->price = ZX_NEW(p->mem, double, p->n);
+    for (uint32_t i = 0; i < p->n; i++)
+        m->price[i] = sqrt((double)p->bytes[i]) * (double)p->steps[i];
     m->seen = ZX_NEW(p->mem, uint32_t, p->n);
     m->heap = ZX_NEW(p->mem, uint32_t, p->n);
     m->near = ZX_NEW(p->mem, uint32_t, p->n);
@@ -241,10 +250,10 @@ bool zx_mend(zx_mender *m, uint64_t most, uint64_t work)
 {
     zx_placing *p = m->p;
     const uint64_t end = p->work + work;
+    most -= most % p->grid;
     memcpy(m->was, p->offset, p->n * sizeof *m->was);
     m->n_heap = 0;
     for (uint32_t i = 0; i < p->n; i++) {
-        m->thrown[i] = 0;
         m->out[i] = false;
         if (p->bytes[i] > most) return false;
         if (p->offset[i] + p->bytes[i] > most) push(m, i);

@@ -22,7 +22,8 @@ typedef struct zx_columns { // the pieces of span i are [at[i], at[i + 1])
 
 typedef struct zx_placing {
     uint32_t n;
-    uint64_t *bytes;   // by span: a multiple of ZX_ALIGN
+    uint64_t grid;     // a multiple of ZX_ALIGN; addresses are multiples of it
+    uint64_t *bytes;   // by span: a multiple of the grid
     uint64_t *steps;   // that it lasts, all micro-batches together
     int64_t *start;    // on the circle
     bool *always;      // it is in every micro-batch
@@ -35,7 +36,16 @@ typedef struct zx_placing {
 
 // place_columns.c
 void zx_placing_make(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
-                     zx_arena *mem, zx_placing *out);
+                     uint64_t grid, zx_arena *mem, zx_placing *out);
+
+// place_grid.c: the most bytes at any step of the line, each span's a multiple of `grid`.
+uint64_t zx_placing_load(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
+                         uint64_t grid, int64_t *change);
+// What makes spans easier to lay beside each other, if there is room for it below `enough`: those
+// that hardly count lie apart, all others are multiples of a grid. *small: spans up to so many
+// bytes lie apart.
+void zx_placing_ease(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
+                     uint64_t enough, zx_arena *mem, uint64_t *small, uint64_t *grid);
 
 // place_fit.c: every span in an order, each by its rule where it is free, below `most`
 // if there; false: that takes more than `work`, and offsets are no layout.

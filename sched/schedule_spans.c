@@ -7,7 +7,7 @@
 
 #include "sched/schedule.h"
 
-#define EVEN 1.001 // a placement this near the load is as good as any
+#define EVEN 1.003 // a placement this near the load is as good as any
 
 typedef struct pattern { // one remembered span: what it is for and when in its micro-batch
     uint64_t key, bytes;
