@@ -151,6 +151,7 @@ static void make_random(problem *p, uint64_t seed, uint32_t most)
     const uint32_t n = p->n_steps, end = n * p->micros, shape = draw(&r, 3);
     for (uint32_t i = 0; i < p->n; i++) {
         zx_span *s = &p->spans[i];
+        s->kind = i % 2 == 0 ? ZX_SPAN_STORAGE : ZX_SPAN_STAY;
         s->bytes = draw(&r, 4) == 0 ? 64 * draw(&r, 40) : 1 + draw(&r, 600);
         const bool always = shape == 0 || (shape == 1 && draw(&r, 2) == 0);
         s->from = (int64_t)draw(&r, always ? n : end);
