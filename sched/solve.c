@@ -10,6 +10,7 @@
 
 #define FEW 3 // micro-batches that knobs are turned on: the first, one in the middle, the last
 #define ROUNDS 2
+#define LONG 12000      // steps: knobs are turned once
 #define SAME (1 + 1e-6) // times this near are the same: the knob stays where it is
 
 typedef struct solver {
@@ -106,11 +107,23 @@ static const knob knobs[] = {
 // the search begins at the best of these.
 static const double starts[][2] = {{1, 1}, {4, 2}, {16, 4}, {0.25, 0.25}};
 
+// One knob after the other, each left where it is fastest.
+static double descend(solver *s, zx_turns best, double seconds)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        const double was = seconds;
+        for (uint32_t i = 0; i < ZX_COUNT(knobs); i++)
+            seconds = improve(s, &best, seconds, &knobs[i]);
+        if (seconds * SAME >= was) break;
+    }
+    return seconds;
+}
+
 static void turn(solver *s)
 {
-    zx_turns best = {0};
     const double gather = good_launch(s->p, false), reduce = good_launch(s->p, true);
     double seconds = 1e300;
+    zx_turns best = {0};
     for (uint32_t i = 0; i < 2 * ZX_COUNT(starts); i++) {
         const zx_turns t = {.gather = starts[i / 2][0] * gather,
                             .reduce = starts[i / 2][1] * reduce,
@@ -125,12 +138,10 @@ static void turn(solver *s)
         seconds = x;
         best = t;
     }
-    for (int round = 0; round < ROUNDS; round++) {
-        const double was = seconds;
-        for (uint32_t i = 0; i < ZX_COUNT(knobs); i++)
-            seconds = improve(s, &best, seconds, &knobs[i]);
-        if (seconds * SAME >= was) break;
-    }
+    descend(s, best, seconds);
+    if (zx_problem_end(&s->few) > LONG) return;
+    const zx_turns plain = {gather, reduce, 1, 1, 2, 1, 1, 0}; // another valley
+    descend(s, plain, try(s, &plain));
 }
 
 bool zx_solve_lists(const zx_problem *p, zx_stands *stands, uint32_t use, zx_arena *mem,
