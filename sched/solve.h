@@ -74,6 +74,9 @@ bool zx_solve_stood(const zx_problem *p, zx_stands *stands, uint32_t use, zx_are
 // is a solution.
 bool zx_solve_exact(const zx_problem *p, zx_arena *mem, bool found, zx_solution *s);
 
+// Gathers may begin earlier and gradients keep their bytes longer, within the bytes alive at most.
+void zx_solution_ease(const zx_problem *p, zx_solution *s);
+
 // Acts, holds and launches of a solution; `s` was started.
 struct zx_schedule;
 void zx_solution_write(const zx_problem *p, const zx_solution *x, struct zx_schedule *s);
