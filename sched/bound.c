@@ -90,8 +90,7 @@ static double updates(const zx_problem *p, const zx_trace *t, const zx_plan_opti
         }
         const uint32_t size = (uint32_t)zx_dtype_bytes(g->values[g->params[u].value].type.dtype);
         const uint32_t sum = o->accumulate_bytes != 0 ? o->accumulate_bytes : size;
-        const uint32_t element =
-            sum + 2 * (size < 4 ? 4 : size) + 8 * o->optimizer_states + (size < 4 ? size : 0);
+        const uint32_t element = zx_update_bytes(size, sum, o->optimizer_states);
         seconds += (double)(p->unit_wire[u] / size / o->ranks) * element / p->machine.update +
                    p->machine.op_seconds;
     }

@@ -48,7 +48,7 @@ static zx_status place(maker *k, const zx_problem *p, zx_stands *stands, uint32_
     *s = (zx_schedule){0};
     zx_arena_free(&k->scratch);
     if (!zx_solve_stood(p, stands, use, &k->scratch, &x, &f->least)) return ZX_OK;
-    zx_problem_price(p, &x, &price);
+    zx_problem_time(p, &x, &k->scratch, &price);
     f->seconds = price.seconds;
     if (k->ease) zx_solution_ease(p, &x);
     zx_schedule_start(s, &k->t, k->o, &k->scratch);
@@ -93,17 +93,15 @@ static zx_status within(maker *k, uint64_t limit, bool quick, zx_schedule *s, bo
         while (quick && i + 2 < ZX_COUNT(parts) && parts[i + 1] > parts[i] * less) i++;
     }
     *fits = best < 1e299;
-    if (*fits && (use != last || at != p.limit)) {
-        p.limit = at;
-        ZX_TRY(place(k, &p, &stands, use, limit, &f, err));
-    }
+    bool again = *fits && (use != last || at != p.limit);
+    if (*fits) p.limit = at;
     if (*fits && !quick && k->p.machine.host) { // real times aren't those that were predicted
-        p.limit = at;
         k->ease = true;
         ZX_TRY(place(k, &p, &stands, use, limit, &f, err));
         k->ease = false;
-        if (f.s.transient > limit) ZX_TRY(place(k, &p, &stands, use, limit, &f, err));
+        again = f.s.transient > limit;
     }
+    if (again) ZX_TRY(place(k, &p, &stands, use, limit, &f, err));
     *s = f.s;
     return ZX_OK;
 }

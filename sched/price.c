@@ -9,6 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+double *zx_line_sums(const zx_problem *p, zx_arena *mem)
+{
+    double *at = ZX_NEW(mem, double, p->n_steps + 1);
+    for (uint32_t q = 0; q < p->n_steps; q++) at[q + 1] = at[q] + p->seconds[q];
+    return at;
+}
+
 void zx_clock_start(zx_clock *c, const zx_problem *p)
 {
     const zx_machine *m = &p->machine;
@@ -151,8 +158,7 @@ static bool await(pricer *k, uint32_t move)
 
 static double line_at(const pricer *k, int64_t position)
 {
-    const int64_t n = k->p->n_steps;
-    return (double)(position / n) * k->sum[n] + k->sum[position % n];
+    return zx_line_at(k->sum, k->p->n_steps, position);
 }
 
 static bool run_stops(pricer *k, const stop *stops, uint32_t n)
@@ -211,24 +217,22 @@ static void add_gradients(const zx_problem *p, const zx_solution *s, int64_t *ch
         }
 }
 
-static void find_peak(const zx_problem *p, const zx_solution *s, zx_arena *mem, zx_price *out)
+int64_t *zx_problem_alive(const zx_problem *p, const zx_solution *s, zx_arena *mem)
 {
     const int64_t end = zx_problem_end(p);
-    int64_t *change = ZX_NEW(mem, int64_t, (size_t)end + 2), now = 0;
+    int64_t *line = ZX_NEW(mem, int64_t, (size_t)end + 2), now = 0;
     for (uint32_t i = 0; i < s->n_moves; i++)
         for (uint32_t a = 0; a < s->moves[i].n && !s->moves[i].reduce; a++) {
             const zx_part *x = &s->parts[s->moves[i].first + a];
-            change[s->moves[i].gate] += (int64_t)p->unit_bytes[x->what];
-            change[x->gone] -= (int64_t)p->unit_bytes[x->what];
+            line[s->moves[i].gate] += (int64_t)p->unit_bytes[x->what];
+            line[x->gone] -= (int64_t)p->unit_bytes[x->what];
         }
-    add_gradients(p, s, change, mem);
+    add_gradients(p, s, line, mem);
     for (int64_t q = 0; q < end; q++) {
-        now += change[q];
-        const uint64_t all = (uint64_t)now + p->base[q % p->n_steps];
-        if (all <= out->peak) continue;
-        out->peak = all;
-        out->peak_at = q;
+        now += line[q];
+        line[q] = now + (int64_t)p->base[q % p->n_steps];
     }
+    return line;
 }
 
 static uint32_t find_stops(const zx_solution *s, stop *stops)
@@ -248,8 +252,7 @@ void zx_problem_time(const zx_problem *p, const zx_solution *s, zx_arena *mem, z
     *out = (zx_price){0};
     pricer k = {.p = p, .s = s, .passed = -1};
     k.cost = cost_of(p, s, mem, out);
-    k.sum = ZX_NEW(mem, double, p->n_steps + 1);
-    for (uint32_t q = 0; q < p->n_steps; q++) k.sum[q + 1] = k.sum[q] + p->seconds[q];
+    k.sum = zx_line_sums(p, mem);
     stop *stops = ZX_NEW(mem, stop, 2 * (size_t)s->n_moves + 1);
     zx_clock_start(&k.c, p);
     const bool ends = run_stops(&k, stops, find_stops(s, stops));
@@ -262,6 +265,11 @@ void zx_problem_price(const zx_problem *p, const zx_solution *s, zx_price *out)
 {
     zx_arena mem = {0};
     zx_problem_time(p, s, &mem, out);
-    find_peak(p, s, &mem, out);
+    const int64_t *line = zx_problem_alive(p, s, &mem);
+    for (int64_t q = 0; q < zx_problem_end(p); q++) {
+        if ((uint64_t)line[q] <= out->peak) continue;
+        out->peak = (uint64_t)line[q];
+        out->peak_at = q;
+    }
     zx_arena_free(&mem);
 }

@@ -136,8 +136,7 @@ static double after(const maker *k)
         const uint32_t sum = k->o->accumulate_bytes != 0 ? k->o->accumulate_bytes : size;
         const double shard = (double)(p->unit_wire[u] / size / p->ranks);
         const double own = k->o->stage > 0 ? shard : (double)p->unit_elements[u];
-        const uint32_t element =
-            sum + 2 * (size < 4 ? 4 : size) + 8 * k->o->optimizer_states + (size < 4 ? size : 0);
+        const uint32_t element = zx_update_bytes(size, sum, k->o->optimizer_states);
         norm += shard * sum;
         seconds += k->times->update != NULL ? k->times->update[u]
                                             : own * element / m->update + m->op_seconds;

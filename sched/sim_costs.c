@@ -106,12 +106,8 @@ static zx_sim_cost price_norm(const pricer *k, const zx_insn *in ZX_UNUSED)
 static zx_sim_cost price_update(const pricer *k, const zx_insn *in)
 {
     if (k->times->update != NULL) return compute(k->times->update[in->a]);
-    // Reads the gradient; reads and writes what is updated in f32 and its states; writes the
-    // 16-bit parameter.
     const zx_unit *u = &k->p->units[in->a];
-    const uint32_t own = u->master_slot != ZX_NONE ? 4 : u->param_bytes;
-    const uint32_t element = u->grad_bytes + 2 * own + 2 * 4 * k->p->optimizer_states +
-                             (u->master_slot != ZX_NONE ? u->param_bytes : 0);
+    const uint32_t element = zx_update_bytes(u->param_bytes, u->grad_bytes, k->p->optimizer_states);
     const int64_t elements = u->state_whole ? u->numel : u->shard;
     return compute((double)elements * element / k->m.update + k->m.op_seconds);
 }

@@ -108,7 +108,7 @@ static const knob knobs[] = {
 static const double starts[][2] = {{1, 1}, {4, 2}, {16, 4}, {0.25, 0.25}};
 
 // One knob after the other, each left where it is fastest.
-static double descend(solver *s, zx_turns best, double seconds)
+static void descend(solver *s, zx_turns best, double seconds)
 {
     for (int round = 0; round < ROUNDS; round++) {
         const double was = seconds;
@@ -116,7 +116,6 @@ static double descend(solver *s, zx_turns best, double seconds)
             seconds = improve(s, &best, seconds, &knobs[i]);
         if (seconds * SAME >= was) break;
     }
-    return seconds;
 }
 
 static void turn(solver *s)

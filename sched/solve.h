@@ -10,6 +10,13 @@
 #include "sched/load.h"
 #include "sched/problem.h"
 
+// Seconds of compute before a position of the line; at: n_steps + 1, of the steps before one.
+static inline double zx_line_at(const double *at, int64_t n_steps, int64_t position)
+{
+    return (double)(position / n_steps) * at[n_steps] + at[position % n_steps];
+}
+double *zx_line_sums(const zx_problem *p, zx_arena *mem); // such an `at`
+
 // ---- time: compute and one wire -----------------------------------------------------------------
 typedef struct zx_clock {
     double now, wire; // wire: seconds that it was busy
@@ -23,6 +30,8 @@ void zx_clock_start(zx_clock *c, const zx_problem *p);
 bool zx_clock_run(zx_clock *c, double *work, double until);
 void zx_clock_send(zx_clock *c, zx_launch_cost x); // the wire is free
 
+// By line step: the bytes alive with a solution, into mem.
+int64_t *zx_problem_alive(const zx_problem *p, const zx_solution *s, zx_arena *mem);
 // zx_problem_price without the bytes alive.
 void zx_problem_time(const zx_problem *p, const zx_solution *s, zx_arena *mem, zx_price *out);
 
@@ -36,8 +45,7 @@ typedef struct zx_turns {
     double patience;       // a reduce goes before a gather that is due later than this many times
                            // the reduce's length
     double spare;          // room is kept for gradients: this many times a reduce's length
-    double
-        give; // not 0: what stays without need leaves rather than that compute waits for a reduce
+    double give; // not 0: what stays without need leaves before compute waits for a reduce
 } zx_turns;
 
 // What doesn't change between runs.

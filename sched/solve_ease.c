@@ -18,8 +18,7 @@ typedef struct easer {
 
 static double line_at(const easer *k, int64_t position)
 {
-    const int64_t n = k->p->n_steps;
-    return (double)(position / n) * k->at[n] + k->at[position % n];
+    return zx_line_at(k->at, k->p->n_steps, position);
 }
 
 static bool has_room(const easer *k, int64_t from, int64_t to, int64_t bytes)
@@ -71,29 +70,11 @@ static void ease_reduce(easer *k, zx_move *x, double takes)
     x->over = lo;
 }
 
-// Bytes alive at every step.
 static void find_load(easer *k, zx_arena *mem)
 {
-    const zx_problem *p = k->p;
-    int64_t *line = ZX_NEW(mem, int64_t, (size_t)k->end + 1), now = 0;
-    for (uint32_t i = 0; i < k->s->n_moves; i++)
-        for (uint32_t a = 0; a < k->s->moves[i].n; a++) {
-            const zx_move *x = &k->s->moves[i];
-            const zx_part *b = &k->s->parts[x->first + a];
-            const zx_grad *g = x->reduce ? &p->grads[b->what] : NULL;
-            const int64_t from = x->reduce ? (int64_t)p->n_steps * b->micro + g->spare : x->gate;
-            const int64_t to = x->reduce ? x->over : b->gone;
-            int64_t bytes = (int64_t)(x->reduce ? g->bytes : p->unit_bytes[b->what]);
-            if (x->reduce && g->storage == ZX_NONE) bytes = 0;
-            if (to <= from) continue;
-            line[from] += bytes;
-            line[to] -= bytes;
-        }
-    for (int64_t q = 0; q < k->end; q++) {
-        now += line[q];
-        line[q] = now + (int64_t)p->base[q % p->n_steps];
+    const int64_t *line = zx_problem_alive(k->p, k->s, mem);
+    for (int64_t q = 0; q < k->end; q++)
         if (line[q] > k->most) k->most = line[q];
-    }
     zx_load_make(&k->load, (uint32_t)k->end, mem);
     zx_load_fill(&k->load, line);
 }
@@ -104,9 +85,7 @@ void zx_solution_ease(const zx_problem *p, zx_solution *s)
     easer k = {.p = p, .s = s, .end = zx_problem_end(p)};
     if (p->max_live > 0 || p->no_overlap) return;
     find_load(&k, &mem);
-    if (k.most > (int64_t)(p->limit / 2 < INT64_MAX / 2 ? p->limit : INT64_MAX)) goto done;
-    k.at = ZX_NEW(&mem, double, p->n_steps + 1);
-    for (uint32_t q = 0; q < p->n_steps; q++) k.at[q + 1] = k.at[q] + p->seconds[q];
+    k.at = zx_line_sums(p, &mem);
     k.gone = ZX_NEW(&mem, int64_t, p->n_units + 1);
     for (uint32_t i = 0; i < s->n_moves; i++) {
         zx_move *x = &s->moves[i];
@@ -120,6 +99,5 @@ void zx_solution_ease(const zx_problem *p, zx_solution *s)
         else
             ease_gather(&k, x, takes);
     }
-done:
     zx_arena_free(&mem);
 }

@@ -82,8 +82,7 @@ static void need_pinned(zx_line *l)
 void zx_line_make(zx_line *l, const zx_problem *p, zx_arena *mem)
 {
     *l = (zx_line){.p = p, .mem = mem};
-    l->at = ZX_NEW(mem, double, p->n_steps + 1);
-    for (uint32_t q = 0; q < p->n_steps; q++) l->at[q + 1] = l->at[q] + p->seconds[q];
+    l->at = zx_line_sums(p, mem);
     l->need = ZX_NEW(mem, uint64_t, p->n_steps + 1);
     l->next = ZX_NEW(mem, uint32_t, p->n_reads + 1);
     uint32_t *after = ZX_NEW(mem, uint32_t, p->n_units + 1);
@@ -105,8 +104,7 @@ void zx_line_make(zx_line *l, const zx_problem *p, zx_arena *mem)
 
 static double line_at(const lister *k, int64_t position)
 {
-    const int64_t n = k->p->n_steps;
-    return (double)(position / n) * k->l->at[n] + k->l->at[position % n];
+    return zx_line_at(k->l->at, k->p->n_steps, position);
 }
 
 static double progress(const lister *k)

@@ -78,6 +78,12 @@ static inline bool zx_param_trained(const zx_graph *g, uint32_t unit)
 zx_status zx_trace_make(const zx_graph *train, const zx_plan_options *o, zx_arena *mem,
                         zx_trace *out, zx_err *err);
 
+// Bytes that an update moves of one element: reads the gradient; reads and writes what is updated
+// in f32 and its states; writes the 16-bit parameter.
+static inline uint32_t zx_update_bytes(uint32_t param, uint32_t grad, uint32_t states)
+{
+    return grad + 2 * (param < 4 ? 4 : param) + 2 * 4 * states + (param < 4 ? param : 0);
+}
 // Views followed to the value that has the bytes: root[n_values], into mem.
 const uint32_t *zx_trace_roots(const zx_graph *g, zx_arena *mem);
 // What a node costs on a machine.
