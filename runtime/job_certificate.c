@@ -67,6 +67,12 @@ zx_status zx_job_pins(zx_job *job, zx_arena *mem, const bool **out, zx_err *err)
     const zx_option_value *given = &job->o->value[ZX_OPT_PIN];
     *out = NULL;
     if (given->n == 0) return ZX_OK;
+    const int64_t stage = zx_config_get(&job->config, "zero_optimization.stage")->i;
+    if (job->ranks == 1) return ZX_FAIL(err, ZX_E_USAGE, "--pin: on one rank nothing is gathered");
+    if (stage < 3 && job->o->command != ZX_CMD_SIMULATE) // which has its policies' stages
+        return ZX_FAIL(err, ZX_E_USAGE,
+                       "--pin: at ZeRO stage %d parameters are whole anyway, nothing is gathered",
+                       (int)stage);
     bool *pinned = ZX_NEW(mem, bool, job->train.n_params + 1);
     for (uint32_t i = 0; i < given->n; i++) ZX_TRY(pin(job, given->text[i], pinned, err));
     *out = pinned;
