@@ -70,6 +70,22 @@ static inline void cli_expect(const cli_result *r, int code, const char *out, co
     if (err != NULL && strstr(r->err, err) == NULL) fail_msg("no '%s' in: %s", err, r->err);
 }
 
+// A command and what comes of it.
+typedef struct cli_row {
+    const char *name;
+    const char *args[CLI_ARGS];
+    int code;
+    const char *out, *err; // parts of what is said; NULL: anything
+} cli_row;
+
+ZX_UNUSED static void cli_test_row(void **state)
+{
+    const cli_row *row = *state;
+    static cli_result r;
+    cli_run(row->args, &r);
+    cli_expect(&r, row->code, row->out, row->err);
+}
+
 static inline void cli_write(const char *path, const char *text)
 {
     FILE *f = fopen(path, "wb");

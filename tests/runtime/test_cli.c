@@ -6,12 +6,7 @@
 #define MLP ZX_TEST_DATA "/cases/mlp/model.onnx"
 #define DIGITS ZX_SOURCE "/models/digits/model.onnx"
 
-static const struct row {
-    const char *name;
-    const char *args[CLI_ARGS];
-    int code;
-    const char *out, *err;
-} rows[] = {
+static const cli_row rows[] = {
     {"help goes to stdout", {"--help"}, 0, "usage: zerox COMMAND", NULL},
     {"help of a command", {"train", "--help"}, 0, "--budget SIZE", NULL},
     {"help with a model at hand", {"plan", "m.onnx", "-h"}, 0, "--instructions", NULL},
@@ -114,14 +109,6 @@ static const struct row {
     {"an unknown family", {"new", "gtp2"}, 2, NULL, "there is no family 'gtp2'\ntry: "},
     {"a size that is none", {"new", "mlp", "--set", "layers"}, 2, NULL, "--set needs NAME=N"},
 };
-
-static void test_row(void **state)
-{
-    const struct row *row = *state;
-    cli_result r;
-    cli_run(row->args, &r);
-    cli_expect(&r, row->code, row->out, row->err);
-}
 
 static int make_files(void **state)
 {
@@ -368,7 +355,7 @@ int main(void)
 {
     struct CMUnitTest tests[ZX_COUNT(rows) + 12];
     size_t n = 0;
-    for (; n < ZX_COUNT(rows); n++) tests[n] = zx_case(rows[n].name, test_row, &rows[n]);
+    for (; n < ZX_COUNT(rows); n++) tests[n] = zx_case(rows[n].name, cli_test_row, &rows[n]);
     const struct CMUnitTest runs[] = {
         cmocka_unit_test(a_run_has_a_folder),
         cmocka_unit_test(targets_of_their_own),

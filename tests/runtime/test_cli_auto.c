@@ -27,12 +27,7 @@ static int setup(void **state)
     return 0;
 }
 
-static const struct row {
-    const char *name;
-    const char *args[CLI_ARGS];
-    int code;
-    const char *out, *err;
-} rows[] = {
+static const cli_row rows[] = {
     {"a table", {AUTO, MACHINE}, 0, "12 samples a step, budget 67.1 GiB a rank", NULL},
     {"what the config says is marked", {AUTO, MACHINE}, 0, "  as the config says\n", NULL},
     {"keys to write", {AUTO, MACHINE}, 0, "in the config: {\"train_batch_size\": 12, ", NULL},
@@ -65,14 +60,6 @@ static const struct row {
      "there is no machine 'h10'"},
     {"a file that there isn't", {"plan", "gone.onnx", "--auto"}, 1, "", "gone.onnx"},
 };
-
-static void test_row(void **state)
-{
-    const struct row *row = *state;
-    static cli_result r;
-    cli_run(row->args, &r);
-    cli_expect(&r, row->code, row->out, row->err);
-}
 
 // ---- against single plans -----------------------------------------------------------------------
 
@@ -155,7 +142,7 @@ int main(void)
 {
     struct CMUnitTest tests[ZX_COUNT(rows) + 2];
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
-        tests[i] = zx_case(rows[i].name, test_row, &rows[i]);
+        tests[i] = zx_case(rows[i].name, cli_test_row, &rows[i]);
     tests[ZX_COUNT(rows)] = (struct CMUnitTest)cmocka_unit_test(test_json);
     tests[ZX_COUNT(rows) + 1] = (struct CMUnitTest)cmocka_unit_test(test_same_again);
     return cmocka_run_group_tests(tests, setup, cli_teardown);

@@ -11,12 +11,7 @@
 #define MLP8 "simulate", "m.onnx", "--machine", "h100"
 #define LLAMA "simulate", "llama3-8b", "--machine", "h100x8"
 
-static const struct row {
-    const char *name;
-    const char *args[CLI_ARGS];
-    int code;
-    const char *out, *err;
-} rows[] = {
+static const cli_row rows[] = {
     {"a plan",
      {PLAN, "--budget", "1GB"},
      0,
@@ -76,6 +71,16 @@ static const struct row {
      "--pin: no parameter is named 'm.lm_head.wieght'; the nearest is 'm.lm_head.weight'"},
     {"a tied name", {PLAN, "--pin", "*wte*"}, 2, NULL, "it is tied to 'm.lm_head.weight'"},
     {"one of two is none", {PLAN, "--pin", "*", "--pin", "q"}, 2, NULL, "is named 'q'"},
+    {"a pin on one rank",
+     {"plan", GPT2, "--ranks", "1", "--pin", "*"},
+     2,
+     NULL,
+     "--pin: on one rank nothing is gathered"},
+    {"a pin below stage 3",
+     {PLAN, "--stage", "2", "--pin", "*"},
+     2,
+     NULL,
+     "--pin: at ZeRO stage 2 parameters are whole anyway"},
     {"a limit that nothing fits in",
      {PLAN, "--config", "small.json"},
      4,
@@ -95,14 +100,6 @@ static const struct row {
      NULL},
     {"a budget that is too small", {PLAN, "--budget", "100KB"}, 4, NULL, "\ntry: --budget "},
 };
-
-static void test_row(void **state)
-{
-    const struct row *row = *state;
-    static cli_result r;
-    cli_run(row->args, &r);
-    cli_expect(&r, row->code, row->out, row->err);
-}
 
 // ---- figures ------------------------------------------------------------------------------------
 
@@ -279,7 +276,7 @@ int main(void)
     struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(refusals) + 3];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
-        tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
+        tests[n++] = zx_case(rows[i].name, cli_test_row, &rows[i]);
     for (size_t i = 0; i < ZX_COUNT(refusals); i++)
         tests[n++] = zx_case(refusals[i].name, test_ways, &refusals[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_figures);

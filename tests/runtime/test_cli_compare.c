@@ -12,12 +12,7 @@
 #define TWO COMPARE, "--ranks", "2"
 #define EXECUTE "--data", "ids=synthetic", "--execute"
 
-static const struct row {
-    const char *name;
-    const char *args[CLI_ARGS];
-    int code;
-    const char *out, *err;
-} rows[] = {
+static const cli_row rows[] = {
     {"the fastest is marked", {TWO}, 0, "1.00x fastest", NULL},
     {"what isn't executed says so", {TWO}, 0, "predicted for this host: --execute runs them", NULL},
     {"another machine is simulated",
@@ -159,14 +154,6 @@ static const struct row {
      "there is no plan to draw"},
     {"the model isn't there", {"compare", "gone.onnx"}, 1, NULL, "gone.onnx"},
 };
-
-static void test_row(void **state)
-{
-    const struct row *row = *state;
-    cli_result r;
-    cli_run(row->args, &r);
-    cli_expect(&r, row->code, row->out, row->err);
-}
 
 // ---- as JSON ------------------------------------------------------------------------------------
 
@@ -367,7 +354,7 @@ int main(void)
     struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(run_rows) + ZX_COUNT(plain)];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
-        tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
+        tests[n++] = zx_case(rows[i].name, cli_test_row, &rows[i]);
     for (size_t i = 0; i < ZX_COUNT(run_rows); i++)
         tests[n++] = zx_case(run_rows[i].name, test_run, &run_rows[i]);
     for (size_t i = 0; i < ZX_COUNT(plain); i++) tests[n++] = plain[i];

@@ -8,12 +8,7 @@
 #define HOOKS "plan", PLAIN, "--config", "small.json", "--ranks", "2", "--policy", "hooks"
 #define DECISIONS HOOKS, "--format", "decisions"
 
-static const struct row {
-    const char *name;
-    const char *args[CLI_ARGS];
-    int code;
-    const char *out, *err;
-} rows[] = {
+static const cli_row rows[] = {
     {"decisions from the first micro-batch",
      {DECISIONS, "--micro-batches", "2"},
      0,
@@ -108,7 +103,7 @@ static const struct row {
 
 static void test_row(void **state)
 {
-    const struct row *row = *state;
+    const cli_row *row = *state;
     cli_result r;
     cli_run(row->args, &r);
     cli_expect(&r, row->code, row->out, row->err);

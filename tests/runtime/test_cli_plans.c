@@ -36,12 +36,7 @@ static int setup(void **state)
     return 0;
 }
 
-static const struct row {
-    const char *name;
-    const char *args[CLI_ARGS];
-    int code;
-    const char *out, *err;
-} rows[] = {
+static const cli_row rows[] = {
     {"what is shown is shown all the same",
      {"plan", "m.onnx", "--ranks", "2", "--budget", "1GB", "-o", "again.plan"},
      0,
@@ -124,7 +119,7 @@ static const struct row {
 
 static void test_row(void **state)
 {
-    const struct row *k = *state;
+    const cli_row *k = *state;
     static cli_result r;
     cli_run(k->args, &r);
     cli_expect(&r, k->code, k->out, k->err);

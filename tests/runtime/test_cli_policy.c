@@ -9,12 +9,7 @@
 #define DIGITS ZX_SOURCE "/models/digits/model.onnx"
 #define PLAN "plan", BYTEGPT, "--config", "three.json", "--ranks", "2"
 
-static const struct row {
-    const char *name;
-    const char *args[CLI_ARGS];
-    int code;
-    const char *out, *err;
-} rows[] = {
+static const cli_row rows[] = {
     {"ddp", {PLAN, "--policy", "ddp"}, 0, "policy: ddp\n", "'ddp' is of ZeRO stage 0"},
     {"ddp once a step",
      {PLAN, "--policy", "ddp", "--form", "once-a-step"},
@@ -125,14 +120,6 @@ static const struct row {
      "bf16.json: bf16.enabled = true is not supported: trained in float32 by this version"},
 };
 
-static void test_row(void **state)
-{
-    const struct row *row = *state;
-    cli_result r;
-    cli_run(row->args, &r);
-    cli_expect(&r, row->code, row->out, row->err);
-}
-
 // ---- bytes --------------------------------------------------------------------------------------
 
 // The MLP's six parameters have 8192, 128, 8192, 64, 640 and 10 elements. Of three ranks each has
@@ -228,7 +215,7 @@ int main(void)
     struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(bytes_rows) + 1];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
-        tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
+        tests[n++] = zx_case(rows[i].name, cli_test_row, &rows[i]);
     for (size_t i = 0; i < ZX_COUNT(bytes_rows); i++)
         tests[n++] = zx_case(bytes_rows[i].name, test_bytes, &bytes_rows[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(recomputation_saves);

@@ -11,12 +11,7 @@
 #define BYTEGPT ZX_SOURCE "/models/bytegpt/model.onnx"
 #define LLAMA "simulate", "llama3-8b", "--machine", "h100x8"
 
-static const struct row {
-    const char *name;
-    const char *args[CLI_ARGS];
-    int code;
-    const char *out, *err;
-} rows[] = {
+static const cli_row rows[] = {
     {"text",
      {LLAMA, "--policy", "fsdp"},
      0,
@@ -143,14 +138,6 @@ static const struct row {
     {"no operand", {"simulate", "--machine", "h100x8"}, 2, NULL, "simulate needs a PRESET"},
 };
 
-static void test_row(void **state)
-{
-    const struct row *row = *state;
-    cli_result r;
-    cli_run(row->args, &r);
-    cli_expect(&r, row->code, row->out, row->err);
-}
-
 static json_t *run_json(const char *const *args)
 {
     cli_result r;
@@ -251,7 +238,7 @@ int main(void)
     struct CMUnitTest tests[ZX_COUNT(rows) + 3];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
-        tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
+        tests[n++] = zx_case(rows[i].name, cli_test_row, &rows[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(figures_agree);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(tables_are_lists);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(budgets_are_the_machines);
