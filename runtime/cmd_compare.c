@@ -104,11 +104,12 @@ static zx_status check_execute(const zx_options *o, const zx_compare_ask *ask, z
 static zx_status read_ask(const zx_options *o, zx_arena *mem, zx_compare_ask *ask, zx_err *err)
 {
     const char *words = zx_given_text(o, ZX_OPT_POLICIES);
-    const uint64_t steps = zx_given_number(o, ZX_OPT_STEPS, ZX_COMPARE_TIMED);
+    const uint64_t steps = zx_given_number(o, ZX_OPT_STEPS, ZX_COMPARE_MOST);
     *ask = (zx_compare_ask){.execute = zx_given(o, ZX_OPT_EXECUTE),
                             .json = zx_given(o, ZX_OPT_JSON),
                             .report = zx_given_text(o, ZX_OPT_REPORT),
                             .steps = steps > UINT32_MAX ? UINT32_MAX : (uint32_t)steps};
+    ask->least_steps = zx_given(o, ZX_OPT_STEPS) ? ask->steps : ZX_COMPARE_TIMED;
     ZX_TRY(zx_job_policies(words != NULL ? words : "all", NULL, ask->ids, &ask->n, err));
     ZX_TRY(read_link(o, ask, err));
     ZX_TRY(read_sweep(o, mem, ask, err));

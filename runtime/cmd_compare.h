@@ -6,16 +6,21 @@
 #include "runtime/cmd.h"
 #include "runtime/compare.h"
 
-#define ZX_COMPARE_WARM 2   // steps of each policy before those that are timed
-#define ZX_COMPARE_TIMED 9  // and of those, at least
+#define ZX_COMPARE_WARM 2  // steps of each policy before those that are timed
+#define ZX_COMPARE_TIMED 9 // and of those, at least
+// Where --steps doesn't say how many, more are timed until each median is known to this (95 %), or
+// for so many seconds.
+#define ZX_COMPARE_KNOWN 0.025
+#define ZX_COMPARE_SECONDS 240
+#define ZX_COMPARE_MOST 199
 #define ZX_COMPARE_PART 0.8 // of the memory that is available, for all that is open at once
 
 typedef struct zx_compare_ask { // the command line
     uint32_t n;
     zx_policy_id ids[ZX_POLICY_COUNT];
     bool execute, json;
-    uint32_t steps;            // to be timed
-    double bandwidth, latency; // 0: not given
+    uint32_t least_steps, steps; // to be timed, at least and at most
+    double bandwidth, latency;   // 0: not given
     const char *report;
     uint32_t n_values; // of a sweep; 0: none
     bool budgets;      // over budgets, not bandwidths

@@ -56,6 +56,7 @@ typedef struct running {
     zx_progress_style style;
     bool open;     // a line stands unfinished on the terminal
     double said;   // when a round was told of
+    double known;  // how well medians are known; on rank 0
     double began;  // the first round
     uint64_t each; // bytes a rank takes where all policies are open; on rank 0
 } running;
@@ -82,21 +83,27 @@ static void end_line(running *v)
 // Where lines stay, one a second is enough.
 static void say_round(running *v, uint32_t round)
 {
-    char text[160], left[ZX_BYTES_TEXT] = "", each[ZX_BYTES_TEXT];
-    const uint32_t all = v->one_by_one ? v->k.ask.steps : ZX_COMPARE_WARM + v->k.ask.steps;
-    const bool warm = !v->one_by_one && round < ZX_COMPARE_WARM;
-    const double now = zx_seconds();
-    if (!v->style.in_place && round > 0 && round + 1 < all && now < v->said + 1) return;
+    char text[200], of[80], left[ZX_BYTES_TEXT] = "", each[ZX_BYTES_TEXT];
+    const uint32_t warm_rounds = v->one_by_one ? 0 : ZX_COMPARE_WARM;
+    const bool more = v->timed >= v->k.ask.least_steps; // until medians are known
+    const uint32_t all = warm_rounds + v->k.ask.least_steps;
+    const double now = zx_seconds(), quiet = more ? 10 : 1;
+    if (!v->style.in_place && round > 0 && round + 1 != all && now < v->said + quiet) return;
     v->said = now;
+    if (more)
+        snprintf(of, sizeof of, "; medians are known to %.1f %%, wanted is %.1f %%", 100 * v->known,
+                 100 * ZX_COMPARE_KNOWN);
+    else
+        snprintf(of, sizeof of, " of %u", all);
     size_t n =
-        (size_t)snprintf(text, sizeof text, "round %u of %u: a step of each of %u policies%s",
-                         round + 1, all, v->n_lanes, warm ? " (warming up)" : "");
-    if (v->one_by_one && round > 0) {
+        (size_t)snprintf(text, sizeof text, "round %u%s: a step of each of %u policies%s",
+                         round + 1, of, v->n_lanes, round < warm_rounds ? " (warming up)" : "");
+    if (v->one_by_one && round > 0 && !more) {
         const double took = (now - v->began) / round;
         snprintf(text + n, sizeof text - n, "; a round takes %s, about %s left",
                  zx_progress_time(took, each), zx_progress_time(took * (all - round), left));
     }
-    say(v, text, round + 1 == all);
+    say(v, text, false);
 }
 
 // Opening every policy anew takes long: better known before.
@@ -110,7 +117,7 @@ static void say_one_by_one(running *v)
         "warmed up anew in every round, %u rounds; fewer --policies or a smaller --budget are "
         "faster",
         v->n_lanes, zx_text_size(v->each, need), zx_text_size(zx_compare_room(&v->k), have),
-        v->k.ask.steps);
+        v->k.ask.least_steps);
     end_line(v);
     zx_cmd_say("%s", text);
 }
@@ -504,16 +511,45 @@ static zx_status run_one_by_one(running *v, uint32_t round, zx_err *err)
     return ZX_OK;
 }
 
+static double known_of(const running *v)
+{
+    double known = 0;
+    for (uint32_t i = 0; i < v->n_lanes; i++) {
+        double from, to;
+        const double median = zx_compare_median(v->lanes[i].steps, v->timed);
+        zx_compare_interval(v->lanes[i].steps, v->timed, &from, &to);
+        known = fmax(known, fmax(to - median, median - from) / median);
+    }
+    return known;
+}
+
+// Whether another round is worth its time: rank 0 decides, as clocks differ.
+static zx_status more_rounds(running *v, bool *more, zx_err *err)
+{
+    const zx_compare_ask *ask = &v->k.ask;
+    *more = !v->stopped && v->timed < ask->steps;
+    if (!*more || v->timed < ask->least_steps) return ZX_OK;
+    uint32_t on = 0;
+    if (v->first) {
+        v->known = known_of(v);
+        on = v->known > ZX_COMPARE_KNOWN && zx_seconds() < v->began + ZX_COMPARE_SECONDS;
+    }
+    ZX_TRY(share_numbers(v, &on, 1, err));
+    *more = on != 0;
+    return ZX_OK;
+}
+
 static zx_status run_rounds(running *v, zx_err *err)
 {
-    const uint32_t rounds = v->k.ask.steps + (v->one_by_one ? 0 : ZX_COMPARE_WARM);
     for (uint32_t i = 0; i < v->n_lanes && !v->one_by_one; i++)
         ZX_TRY(open_lane(v, &v->lanes[i], err));
     if (!v->one_by_one) ZX_TRY(open_measuring(v, err));
     v->began = zx_seconds();
-    for (uint32_t round = 0; round < rounds && !v->stopped; round++) {
+    bool more = true;
+    for (uint32_t round = 0; more; round++) {
         say_round(v, round);
         ZX_TRY(v->one_by_one ? run_one_by_one(v, round, err) : run_round(v, round, err));
+        ZX_TRY(more_rounds(v, &more, err));
     }
     return ZX_OK;
 }
@@ -564,7 +600,7 @@ static void hand_over(running *v)
     c->one_by_one = v->one_by_one;
     c->warm = ZX_COMPARE_WARM;
     c->timed = v->timed;
-    c->asked = v->k.ask.steps;
+    c->asked = v->timed > v->k.ask.least_steps ? v->timed : v->k.ask.least_steps;
     c->drift = drift_of(v);
     c->n_losses = v->n_losses;
     c->losses = v->lanes[0].losses;

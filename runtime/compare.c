@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/compare.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,16 +17,53 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-double zx_compare_median(const double *x, uint32_t n)
+static double *sorted_of(const double *x, uint32_t n)
 {
-    if (n == 0) return 0;
     double *sorted = malloc(n * sizeof *sorted);
     ZX_ASSERT(sorted != NULL);
     memcpy(sorted, x, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, by_value);
+    return sorted;
+}
+
+double zx_compare_median(const double *x, uint32_t n)
+{
+    if (n == 0) return 0;
+    double *sorted = sorted_of(x, n);
     const double median = n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
     free(sorted);
     return median;
+}
+
+// Each value is below the median or above it, like a coin: the k least and the k greatest can be
+// left out while k or fewer of n on one side are rarer than 2.5 %.
+void zx_compare_interval(const double *x, uint32_t n, double *from, double *to)
+{
+    *from = *to = 0;
+    if (n == 0) return;
+    uint32_t out = 0;
+    double chance = exp2(-(double)n), below = chance; // that none, that `out` or fewer are below
+    while (below <= 0.025 && 2 * out + 2 < n) {
+        out++;
+        chance *= (n - out + 1.0) / out;
+        below += chance;
+    }
+    if (out > 0) out--; // the last one was too many
+    double *sorted = sorted_of(x, n);
+    *from = sorted[out];
+    *to = sorted[n - 1 - out];
+    free(sorted);
+}
+
+double zx_compare_known(const zx_compare *c)
+{
+    double known = 0;
+    for (uint32_t i = 0; i < c->n_rows; i++) {
+        const zx_compare_row *r = &c->rows[i];
+        if (r->n_steps == 0 || !(r->median > 0)) continue;
+        known = fmax(known, fmax(r->to - r->median, r->median - r->from) / r->median);
+    }
+    return known;
 }
 
 // What is compared: measured where policies were executed. 0: this one wasn't.
@@ -43,6 +81,7 @@ void zx_compare_rank(zx_compare *c)
         for (uint32_t k = 0; k < r->n_steps; k++)
             if (k == 0 || r->steps[k] < r->least) r->least = r->steps[k];
         r->median = zx_compare_median(r->steps, r->n_steps);
+        zx_compare_interval(r->steps, r->n_steps, &r->from, &r->to);
         r->exposed_median = zx_compare_median(r->exposed, r->n_steps);
         const double seconds = seconds_of(c, r);
         r->ranked = seconds > 0 && r->over_bytes == 0 && zx_policies[r->id].runs &&
@@ -274,10 +313,13 @@ static void put_execution(const zx_compare *c, zx_text *out)
         zx_text_put(out, "interrupted: %u of %u steps of each policy were timed after %u\n",
                     c->timed, c->asked, c->warm);
     else
-        zx_text_put(out, "%u steps of each policy timed after %u, %s; measured is the median\n",
+        zx_text_put(out,
+                    "%u steps of each policy timed after %u, %s; measured is the median, known to "
+                    "%.1f %%\n",
                     c->timed, c->warm,
                     c->one_by_one ? "each in a session of its own, as not all fit at once"
-                                  : "in turn");
+                                  : "in turn",
+                    100 * zx_compare_known(c));
     put_busy(c, out);
     uint32_t executed = 0;
     for (uint32_t i = 0; i < c->n_rows; i++) executed += c->rows[i].idle == NULL;

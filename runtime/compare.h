@@ -21,6 +21,7 @@ typedef struct zx_compare_row { // a policy
     uint32_t n_steps;
     double *steps, *exposed;
     double least, median, exposed_median;
+    double from, to;        // the median lies between, to 95 %
     uint64_t touched_bytes; // of the reservation, by any rank
 } zx_compare_row;
 
@@ -53,6 +54,11 @@ bool zx_compare_below(const zx_compare *c, const zx_compare_row *r);
 // Least and medians of what was executed; who is ranked, the fastest and the ratios.
 void zx_compare_rank(zx_compare *c);
 double zx_compare_median(const double *x, uint32_t n); // 0 of none
+// The 95 % interval of the median of n values, from their ranks alone; the least and the greatest
+// where n is too few for one.
+void zx_compare_interval(const double *x, uint32_t n, double *from, double *to);
+// How far a median may be off: the widest of all rows, by the median. 0: nothing was executed.
+double zx_compare_known(const zx_compare *c);
 
 void zx_compare_table(const zx_compare *c, zx_text *out);
 void zx_compare_json(const zx_compare *c, zx_text *out);

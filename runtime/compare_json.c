@@ -63,6 +63,7 @@ static void put_measured(zx_text *out, const zx_compare_row *r)
     zx_text_put(out, "{\"steps\": %u", r->n_steps);
     put_member(out, "median_seconds", r->median);
     put_member(out, "min_seconds", r->least);
+    zx_text_put(out, ", \"interval_seconds\": [%.17g, %.17g]", r->from, r->to);
     put_member(out, "exposed_seconds", r->exposed_median);
     zx_text_put(out, ", \"peak_bytes\": %" PRIu64 ", \"step_seconds\": ", r->touched_bytes);
     put_numbers(out, r->steps, r->n_steps);

@@ -10,7 +10,8 @@
 #define PLAIN ZX_TEST_DATA "/hooks/plain.onnx"
 #define COMPARE "compare", PLAIN, "--config", "c.json", "--threads", "1"
 #define TWO COMPARE, "--ranks", "2"
-#define EXECUTE "--data", "ids=synthetic", "--execute"
+#define EXECUTE_MANY "--data", "ids=synthetic", "--execute"
+#define EXECUTE EXECUTE_MANY, "--steps", "9"
 
 static const cli_row rows[] = {
     {"the fastest is marked", {TWO}, 0, "1.00x fastest", NULL},
@@ -106,6 +107,11 @@ static const cli_row rows[] = {
      NULL,
      "none of the plans fits into the memory that is left"},
     {"executed on one rank", {COMPARE, EXECUTE}, 0, "9 steps of each policy timed after 2", NULL},
+    {"executed until medians are known",
+     {TWO, EXECUTE_MANY, "--policies", "ddp,zerox"},
+     0,
+     "measured is the median, known to",
+     NULL},
     {"opened anew, and how long that takes",
      {TWO, EXECUTE, "--policies", "ddp,zerox", "--memory-left", "300KiB"},
      0,
@@ -127,7 +133,7 @@ static const cli_row rows[] = {
     {"no rate", {TWO, "--bandwidth", "0GB/s"}, 2, NULL, "--bandwidth needs a rate"},
     {"no time", {TWO, "--latency", "fast"}, 2, NULL, "--latency needs a time like 0.2ms"},
     {"steps of nothing", {TWO, "--steps", "10"}, 2, NULL, "--execute"},
-    {"too few steps", {TWO, EXECUTE, "--steps", "8"}, 2, NULL, "9 to 100000 steps"},
+    {"too few steps", {TWO, EXECUTE_MANY, "--steps", "8"}, 2, NULL, "9 to 100000 steps"},
     {"executed elsewhere", {TWO, EXECUTE, "--machine", "h100"}, 2, NULL, "leave --machine out"},
     {"swept and executed",
      {TWO, EXECUTE, "--sweep", "budget=1GB"},
@@ -321,7 +327,8 @@ static bool wait_for(const char *text)
 static void test_interrupted(void **state ZX_UNUSED)
 {
     cli_result r;
-    const char *const args[] = {TWO, EXECUTE, "--steps", "100000", "--policies", "ddp,zerox", NULL};
+    const char *const args[] = {TWO,          EXECUTE_MANY, "--steps", "100000",
+                                "--policies", "ddp,zerox",  NULL};
     unlink(".err"); // the run before wrote there too
     const pid_t pid = cli_start(args);
     assert_true(wait_for(" of 2 policies\n"));

@@ -91,12 +91,34 @@ static void test_sweep(void **state ZX_UNUSED)
     zx_text_free(&out);
 }
 
+// Ranks of the interval's ends: of 9 values the 2nd and the 8th (3.9 % lie outside), of 35 the 12th
+// and the 24th; 5 are too few (2 * 0.5^5 is over 5 %).
+static const struct interval_row {
+    uint32_t n, from, to;
+} interval_rows[] = {{1, 1, 1},   {5, 1, 5},    {6, 1, 6},    {9, 2, 8},
+                     {20, 6, 15}, {35, 12, 24}, {100, 40, 61}};
+
+static void test_interval(void **state ZX_UNUSED)
+{
+    double x[100];
+    for (size_t i = 0; i < ZX_COUNT(interval_rows); i++) {
+        const struct interval_row *row = &interval_rows[i];
+        for (uint32_t k = 0; k < row->n; k++) x[k] = 1 + (k * 7 + 3) % row->n; // 1 .. n, mixed
+        if (row->n == 35)
+            for (uint32_t k = 0; k < row->n; k++) x[k] = row->n - k;
+        double from, to;
+        zx_compare_interval(x, row->n, &from, &to);
+        assert_true(from == row->from && to == row->to);
+    }
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + 1];
+    struct CMUnitTest tests[ZX_COUNT(rows) + 2];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
         tests[n++] = zx_case(rows[i].name, test_table, &rows[i]);
     tests[n++] = zx_case("a sweep", test_sweep, NULL);
+    tests[n++] = zx_case("how well a median is known", test_interval, NULL);
     return _cmocka_run_group_tests("compare", tests, n, NULL, NULL);
 }
