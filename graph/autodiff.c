@@ -215,6 +215,7 @@ static zx_status back(walk *w, const zx_graph *g, uint32_t node, zx_err *err)
     bool *need = ZX_NEW(scratch, bool, n->n_in + 1), arrived = false;
     w->b->at_name = n->name;
     w->b->at_source = n->source;
+    w->b->at_first_source = n->first_source;
     for (uint32_t k = 0; k < n->n_out; k++) {
         const uint32_t v = g->refs[n->out + k];
         dy[k] = w->flags[v] == NEEDED ? settle(w, v) : ZX_NONE;

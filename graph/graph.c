@@ -20,7 +20,7 @@ static void show(zx_builder *b)
 
 void zx_builder_start(zx_builder *b, zx_arena *mem, const char *name)
 {
-    *b = (zx_builder){.mem = mem, .at_source = ZX_NONE, .at_name = ""};
+    *b = (zx_builder){.mem = mem, .at_source = ZX_NONE, .at_first_source = ZX_NONE, .at_name = ""};
     b->g.name = zx_arena_str(mem, name);
     b->g.loss = b->g.source_loss = ZX_NONE;
 }
@@ -199,7 +199,9 @@ zx_status zx_build_node(zx_builder *b, zx_op_id op, const uint32_t *in, uint32_t
                  .n_in = n_in,
                  .n_out = row->n_out,
                  .attrs = attrs,
-                 .source = b->at_source};
+                 .source = b->at_source,
+                 .first_source =
+                     b->at_first_source < b->at_source ? b->at_first_source : b->at_source};
     for (uint32_t i = 0; i < n_in; i++) APPEND(b, refs, in[i]);
     n.out = b->g.n_refs;
     for (uint32_t i = 0; i < row->n_out; i++) {

@@ -30,7 +30,9 @@ typedef struct zx_node { // one use of an op
     uint32_t in, n_in;   // range of graph->refs: values; ZX_NONE: an omitted optional input
     uint32_t out, n_out;
     zx_attrs attrs;
-    uint32_t source; // the imported node it comes from: graph->sources; ZX_NONE
+    // The imported node it comes from, the last where it does the work of several: graph->sources;
+    // ZX_NONE. And the first of them.
+    uint32_t source, first_source;
 } zx_node;
 
 // How a tensor gets its first bytes. Every element is a function of (seed, name, index in C order),
@@ -135,7 +137,7 @@ struct zx_builder {
     uint32_t n_scalars, cap_scalars, n_seen;
     // Stamped on every node that is added; set them before a run of zx_build calls.
     const char *at_name;
-    uint32_t at_source;
+    uint32_t at_source, at_first_source;
     zx_phase at_phase;
     // Evaluates a node whose inputs are all constants (see import.h); NULL: nothing is folded here.
     const struct zx_eval *eval;

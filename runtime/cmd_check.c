@@ -6,6 +6,7 @@
 #include "graph/autodiff.h"
 #include "runtime/cmd.h"
 #include "runtime/data_priv.h"
+#include "runtime/job_fuse.h"
 
 static const char *shape_text(const zx_graph *g, uint32_t value, zx_arena *mem)
 {
@@ -211,6 +212,23 @@ static void put_refusals(zx_job *job, zx_text *out, zx_err *err)
     if (found.code != ZX_OK) zx_err_merge(err, &found);
 }
 
+// What of it becomes fewer operators.
+static zx_status put_fusions(zx_job *job, zx_text *out, zx_err *err)
+{
+    uint32_t counts[ZX_FUSE_COUNT], n = 0;
+    zx_graph fused;
+    ZX_TRY(zx_job_fuse(job, counts, &fused, err));
+    zx_text_put(out, "fused:");
+    for (uint32_t i = 0; i < ZX_FUSE_COUNT; i++)
+        if (counts[i] > 0)
+            zx_text_put(out, "%s %u %s", n++ > 0 ? "," : "", counts[i], zx_fuses[i].word);
+    if (n > 0)
+        zx_text_put(out, ": %u nodes in place of %u\n", fused.n_nodes, job->forward.n_nodes);
+    else
+        zx_text_put(out, " nothing\n");
+    return ZX_OK;
+}
+
 static zx_status check(zx_job *job, zx_text *out, zx_err *err)
 {
     zx_text_put(out, "%s\n", zx_text_safe(&job->mem, job->model));
@@ -225,6 +243,7 @@ static zx_status check(zx_job *job, zx_text *out, zx_err *err)
     put_loss(job, out);
     put_tensors(job, out);
     put_ops(job, out);
+    ZX_TRY(put_fusions(job, out, err));
     put_data(job, out, err);
     put_refusals(job, out, err);
     if (job->notes.n > 0) zx_text_put(out, "to know:\n");

@@ -13,6 +13,7 @@
 #include "runtime/data_priv.h"
 #include "runtime/eval.h"
 #include "runtime/job_certificate.h"
+#include "runtime/job_fuse.h"
 #include "runtime/ways_out.h"
 
 #define MOST_THREADS 1024 // of a rank
@@ -290,6 +291,7 @@ zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
     if (st != ZX_OK) name_loss(job, &found);
     if (st != ZX_OK) return zx_err_merge(err, &found);
     if (forward_only) return ZX_OK;
+    ZX_TRY(zx_job_fuse(job, NULL, &job->forward, err));
     ZX_TRY(count_elements(job, err));
     const uint32_t per_step = job->ranks * (uint32_t)job->batch.accumulate;
     if (job->data != NULL)

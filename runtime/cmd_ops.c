@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/fuse.h"
 #include "graph/onnx_ops.h"
 #include "runtime/cmd.h"
 
@@ -49,6 +50,9 @@ int zx_cmd_ops(const zx_options *o, zx_err *err)
     }
     zx_text_put(&out, "\ngradient: yes; none needed: of integers, booleans, shapes, constants; no: "
                       "what it depends on isn't trained through it\n");
+    zx_text_put(&out, "\nfusions (--no-fuse leaves them out):\n");
+    for (uint32_t i = 0; i < ZX_FUSE_COUNT; i++)
+        zx_text_put(&out, "  %-*s  %s\n", width, zx_fuses[i].word, zx_fuses[i].help);
     zx_cmd_put(&out);
     zx_text_free(&out);
     zx_arena_free(&mem);

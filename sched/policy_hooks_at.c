@@ -30,10 +30,11 @@ static lane lane_of(const zx_node *n)
 }
 
 // What comes from no node of the file is a loss of ours: behind all.
-static uint32_t source_of(const mapper *k, uint32_t step)
+static run sources_of(const mapper *k, uint32_t step)
 {
-    const uint32_t s = k->t->graph->nodes[k->t->node[step]].source;
-    return s == ZX_NONE ? k->n_sources : s;
+    const zx_node *n = &k->t->graph->nodes[k->t->node[step]];
+    if (n->source == ZX_NONE) return (run){k->n_sources, k->n_sources};
+    return (run){n->first_source, n->source};
 }
 
 static void spread(int64_t *list, uint32_t n, bool up, bool least)
@@ -61,17 +62,19 @@ static void find_steps(mapper *k, zx_arena *mem)
     lane last = LANES;
     for (uint32_t s = 0; s < t->n_steps; s++) {
         const lane l = lane_of(&t->graph->nodes[t->node[s]]);
-        const uint32_t b = source_of(k, s);
-        const bool on = l == AGAIN && last == AGAIN && b >= k->runs[k->n_runs - 1].most;
+        const run b = sources_of(k, s);
+        const bool on = l == AGAIN && last == AGAIN && b.most >= k->runs[k->n_runs - 1].most;
         if (l == AGAIN && !on) {
             ZX_GROW(mem, k->runs, k->n_runs, k->cap_runs);
-            k->runs[k->n_runs++] = (run){b, b};
+            k->runs[k->n_runs++] = b;
         }
-        if (l == AGAIN) k->runs[k->n_runs - 1].most = b;
+        if (l == AGAIN) k->runs[k->n_runs - 1].most = b.most;
         last = l;
-        // Backward, a step on the far side of b + 1 has a source of at most b.
-        int64_t *first = &k->first[l][l == BACKWARD ? b + 1 : b];
-        int64_t *after = &k->after[l][l == BACKWARD ? b : b + 1];
+        // Backward, a step on the far side of b + 1 has a source of at most b. A step that does the
+        // work of several nodes lies on the far side of each for what comes before it, and on the
+        // near side for what comes after.
+        int64_t *first = &k->first[l][l == BACKWARD ? b.least + 1 : b.most];
+        int64_t *after = &k->after[l][l == BACKWARD ? b.most : b.least + 1];
         if ((int64_t)s < *first) *first = s;
         if ((int64_t)s + 1 > *after) *after = (int64_t)s + 1;
     }
