@@ -59,7 +59,8 @@ static void run(const zx_graph *forward, zx_arena *mem, ran *r)
 static void same(const zx_view *a, const zx_view *b, const char *name)
 {
     double most = 0;
-    for (int64_t i = 0; i < zx_shape_count(&a->type.shape); i++) most = fmax(most, fabs(rig_get(a, i)));
+    for (int64_t i = 0; i < zx_shape_count(&a->type.shape); i++)
+        most = fmax(most, fabs(rig_get(a, i)));
     for (int64_t i = 0; i < zx_shape_count(&a->type.shape); i++) {
         const double x = rig_get(a, i), y = rig_get(b, i);
         if (!(fabs(x - y) <= 2e-5 * most + 1e-7))
