@@ -1,7 +1,7 @@
 # Makefile - the front door: each target installs what it needs where it may, builds and runs. The
 # build itself is CMake's: `cmake -B build && cmake --build build && ctest --test-dir build` works too.
 # SPDX-License-Identifier: Apache-2.0
-.PHONY: help build test demo check check-quick check-long fuzz bench bench-plan bench-compare bench-executed install clean
+.PHONY: help build test demo check check-quick check-long fuzz bench bench-plan bench-compare bench-executed bench-costs install clean
 SECONDS_EACH ?= 60
 PREFIX ?= /usr/local
 PARTS ?=
@@ -61,6 +61,11 @@ bench-executed: ## executed steps against the other policies' at equal budgets, 
 	@.ci/install build
 	@.ci/build build zerox
 	@tests/bench/bench_executed.sh build/zerox
+
+bench-costs: ## a step against depth, width, sequence, vocabulary and ranks; draws docs/costs.svg (minutes)
+	@.ci/install build
+	@.ci/build build zerox
+	@tests/bench/bench_costs.sh build/zerox docs/costs.svg
 
 install: ## the program into PREFIX=/usr/local
 	@.ci/install build
