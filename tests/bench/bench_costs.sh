@@ -57,7 +57,7 @@ awk '
       n[panels]++; x[panels, n[panels]] = $2; y[panels, n[panels]] = 1000 * $3
       v = log2(1000 * $3); if (NR == 1 || v < low) low = v; if (NR == 1 || v > high) high = v }
     END {
-        low = int(low); high = int(high) + 1; w = 150; h = 150; left = 44; top = 24; gap = 22
+        low = int(low); high = int(high) + 1; w = 150; h = 150; left = 54; top = 24; gap = 22
         printf "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"10\">\n",
             left + panels * (w + gap), top + h + 34
         print "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>"
