@@ -123,10 +123,22 @@ typedef struct walk {
     part **parts;
 } walk;
 
+// The rows that a lookup sends back are added into the sum so far: a table tied to a head would
+// otherwise be filled with zeros, then with a few rows, and read again to be added as a whole.
+static uint32_t add_rows(walk *w, uint32_t sum, uint32_t dx)
+{
+    const uint32_t by = w->b->values[dx].by;
+    const zx_node *n = by == ZX_NONE ? NULL : &w->b->nodes[by];
+    if (n == NULL || n->op != ZX_OP_GATHER_GRAD || n->n_in != 2) return ZX_NONE;
+    return zx_build1(w->b, ZX_OP_GATHER_GRAD, n->attrs, 3, w->b->refs[n->in], w->b->refs[n->in + 1],
+                     sum);
+}
+
 static void add(walk *w, uint32_t value, uint32_t dx)
 {
     uint32_t *sum = &w->of[value];
-    *sum = *sum == ZX_NONE ? dx : zx_build1(w->b, ZX_OP_ADD, (zx_attrs){0}, 2, *sum, dx);
+    const uint32_t into = *sum == ZX_NONE ? dx : add_rows(w, *sum, dx);
+    *sum = into != ZX_NONE ? into : zx_build1(w->b, ZX_OP_ADD, (zx_attrs){0}, 2, *sum, dx);
 }
 
 // The SliceScatter that makes dx, if it fills one run of one axis: which axis, and from where.

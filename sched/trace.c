@@ -51,6 +51,7 @@ bool zx_node_may_overwrite(const zx_graph *g, const zx_node *n, uint32_t in, uin
     const zx_type *a = &g->values[x].type, *b = &g->values[y].type;
     if (a->dtype != b->dtype || zx_type_bytes(a) != zx_type_bytes(b)) return false;
     if (n->op == ZX_OP_BATCH_NORM) return (in == 3 && out == 1) || (in == 4 && out == 2);
+    if (n->op == ZX_OP_GATHER_GRAD) return in == 2 && out == 0;
     return out == 0 && (zx_ops[n->op].flags & ZX_OP_INPLACE) != 0;
 }
 

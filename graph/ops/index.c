@@ -52,7 +52,18 @@ zx_status zx_infer_gather_grad(const zx_op_args *a, zx_type *out, zx_err *err)
     ZX_TRY(zx_args_wants(a, 0, ZX_WANTS_FLOAT, err));
     ZX_TRY(zx_args_wants(a, 1, ZX_WANTS_INDEX, err));
     ZX_TRY(gathered(a, &out->shape, &a->in[1]->shape, &dy, err));
-    return zx_args_shape_is(a, 0, &dy, err);
+    ZX_TRY(zx_args_shape_is(a, 0, &dy, err));
+    if (zx_arg(a, 2) == NULL) return ZX_OK;
+    ZX_TRY(zx_args_same_dtype(a, 2, 0, err));
+    return zx_args_shape_is(a, 2, &out->shape, err);
+}
+
+// Added to a sum in place, only the rows that are pointed to are read and written.
+zx_cost zx_cost_gather_grad(const zx_op_args *a)
+{
+    if (zx_arg(a, 2) == NULL) return zx_cost_move(a);
+    const double rows = (double)zx_shape_count(&a->in[0]->shape);
+    return (zx_cost){.flops = rows, .bytes = 3 * rows * zx_dtype_bytes(a->in[0]->dtype)};
 }
 
 // The indices' dims are no greater than the data's, except along the axis.

@@ -39,7 +39,7 @@ static zx_status gather(const zx_call *call, zx_err *err ZX_UNUSED)
 const zx_kernel zx_cpu_gather = {.run = gather};
 
 // Every element of the table's gradient receives its terms in order of the indices, whoever adds
-// them: threads share the columns.
+// them: threads share the columns. What they are added to is zeros, or a sum that comes in.
 static void gather_grad_columns(void *ctx, int64_t from, int64_t to)
 {
     const struct gather_job *j = ctx;
@@ -55,12 +55,23 @@ static void gather_grad_columns(void *ctx, int64_t from, int64_t to)
     }
 }
 
+static void copy_range(void *ctx, int64_t from, int64_t to)
+{
+    const struct gather_job *j = ctx;
+    memcpy((char *)j->call->out[0].data + from, (const char *)j->call->in[2].data + from,
+           (size_t)(to - from));
+}
+
 static zx_status gather_grad(const zx_call *call, zx_err *err)
 {
+    const uint64_t bytes = zx_type_bytes(&call->out[0].type);
     struct gather_job j = {.call = call, .n_indices = zx_count(&call->in[1])};
     ZX_TRY(zx_need_f32(call, err));
     j.a = zx_axis_of(&call->out[0].type.shape, (uint32_t)zx_attr_int(call->attrs, ZX_A_AXIS, 0));
-    zx_fill_zero(call->out[0].data, zx_type_bytes(&call->out[0].type), call->threads);
+    if (!zx_has(call, 2))
+        zx_fill_zero(call->out[0].data, bytes, call->threads);
+    else if (call->in[2].data != call->out[0].data)
+        zx_split(call->threads, (int64_t)bytes, 4096, 4 * ZX_GRAIN, copy_range, &j);
     const bool small = zx_count(&call->in[0]) < ZX_GRAIN;
     zx_split(small ? 1 : call->threads, j.a.inner, 16, 64, gather_grad_columns, &j);
     return ZX_OK;

@@ -25,6 +25,8 @@ static const struct thread_case {
     {ZX_OP_GATHER, "f32[97,129] i64[7,91]:<97", "AXIS=0", "f32[7,91,129]"},
     {ZX_OP_GATHER_GRAD, "f32[7,91,129] i64[7,91]:<97", "AXIS=0 SHAPE=97,129", "f32[97,129]"},
     {ZX_OP_GATHER_GRAD, "f32[7,9100] i64[9100]:<5", "AXIS=1 SHAPE=7,5", "f32[7,5]"},
+    {ZX_OP_GATHER_GRAD, "f32[7,91,129] i64[7,91]:<97 f32[97,129]", "AXIS=0 SHAPE=97,129",
+     "f32[97,129]"},
     {ZX_OP_REDUCE_SUM, "f32[301,203]", "AXES=0 KEEPDIMS=0", "f32[203]"},
     {ZX_OP_REDUCE_SUM, "f32[301,203]", "AXES=1 KEEPDIMS=0", "f32[301]"},
     {ZX_OP_REDUCE_SUM, "f32[50021]", "AXES=0 KEEPDIMS=0", "f32[]"},
