@@ -299,6 +299,7 @@ zx_session_options zx_train_session_options(const zx_train *t)
         .feed = zx_data_feed(job->data),
         .latency_seconds = delay,
         .poison = zx_given(job->o, ZX_OPT_POISON),
+        .touch = true,
         .dump_grads = zx_given(job->o, ZX_OPT_DUMP_GRADS),
         .profile = zx_given(job->o, ZX_OPT_REPORT) || zx_given(job->o, ZX_OPT_PROFILE),
     };

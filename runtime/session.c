@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "runtime/eval.h"
 #include "runtime/exec.h"
@@ -112,6 +114,19 @@ static void make_boards(zx_session *s)
     s->end_boards = zx_arena_alloc(&s->mem, s->ranks, n, ZX_ALIGN);
 }
 
+// Pages come when they are first written; here at once, so that no step waits for them.
+static void touch_pages(const zx_session *s)
+{
+    const size_t bytes = (size_t)s->plan->arena_bytes, page = (size_t)sysconf(_SC_PAGESIZE);
+#ifdef MADV_POPULATE_WRITE
+    if (bytes == 0 || madvise(s->mine, bytes, MADV_POPULATE_WRITE) == 0) return;
+#endif
+    for (size_t at = 0; at < bytes; at += page) { // kernels before 5.14
+        volatile unsigned char *x = s->mine + at;
+        *x = 0;
+    }
+}
+
 static zx_status open_parts(zx_session *s, zx_err *err)
 {
     zx_world *w = s->o.world;
@@ -122,6 +137,7 @@ static zx_status open_parts(zx_session *s, zx_err *err)
     s->base = ZX_NEW(&s->mem, unsigned char *, s->ranks);
     ZX_TRY(zx_world_reserve(w, s->plan->arena_bytes, s->base, err));
     s->mine = s->base[s->rank];
+    if (s->o.touch) touch_pages(s);
     const zx_comm_args a = {.plan = s->plan,
                             .base = s->base,
                             .patience = s->patience,

@@ -45,6 +45,7 @@ typedef struct zx_session_options {
     bool serial;     // one instruction at a time, in plan order: nothing takes another's cores
     bool profile;    // instructions' times are kept: zx_session_profile
     bool poison;     // freed slots are filled with NaN
+    bool touch;      // all of the plan's memory is there before the first step, not by and by
     bool dump_grads; // keep the first step's averaged gradients until read
     // The session that this one goes on from, between two of its steps: parameters, states and
     // buffers are taken over bit by bit in place of first values. Its plan holds the same as this

@@ -80,12 +80,20 @@ void zx_world_drop(zx_world *w, void *at)
     }
 }
 
+#define HUGE_FROM ((uint64_t)64 << 20) // bytes; less isn't rounded up to pages of 2 MiB
+
+// What one process has alone may lie in huge pages; memfds rarely may (shmem_enabled).
 zx_status zx_world_map(int fd, uint64_t bytes, void **at, zx_err *err)
 {
-    const int flags = MAP_NORESERVE | MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0);
+    const bool huge = fd < 0 && bytes >= HUGE_FROM;
+    const int flags =
+        MAP_NORESERVE | (huge ? MAP_PRIVATE : MAP_SHARED) | (fd < 0 ? MAP_ANONYMOUS : 0);
     *at = bytes > SIZE_MAX / 2 ? MAP_FAILED
                                : mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-    if (*at != MAP_FAILED) return ZX_OK;
+    if (*at != MAP_FAILED) {
+        if (huge) madvise(*at, (size_t)bytes, MADV_HUGEPAGE); // where there are none, small ones do
+        return ZX_OK;
+    }
     *at = NULL;
     char size[ZX_BYTES_TEXT];
     zx_err_hint(err, "a smaller --budget, or a higher limit on address space (ulimit -v)");
