@@ -28,6 +28,7 @@ static const struct stay {
     {ZX_OP_ATTENTION, 1},     // log of the sum of exponentials
     {ZX_OP_LINEAR_CROSS_ENTROPY, 0},
     {ZX_OP_LINEAR_CROSS_ENTROPY, 1},
+    {ZX_OP_LINEAR_CROSS_ENTROPY_GRAD, 0},
 };
 
 static bool stays_f32(zx_op_id op, uint32_t out)

@@ -225,7 +225,8 @@ static int64_t indexed_size(const zx_graph *g, const zx_node *n, uint32_t k)
     const zx_shape *s = &g->values[table].type.shape;
     switch (n->op) {
     case ZX_OP_LINEAR_CROSS_ENTROPY: // its weight
-    case ZX_OP_ROTARY_EMBEDDING:     // its cache
+        return s->dim[zx_attr_int(&n->attrs, ZX_A_TRANS_B, 1) != 0 ? 0 : 1];
+    case ZX_OP_ROTARY_EMBEDDING: // its cache
         return s->dim[0];
     case ZX_OP_GATHER:
     case ZX_OP_GATHER_ELEMENTS:

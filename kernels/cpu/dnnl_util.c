@@ -109,6 +109,15 @@ static dnnl_status_t append_scale(dnnl_post_ops_t ops, float alpha)
 #endif
 }
 
+static dnnl_status_t append_sum(dnnl_post_ops_t ops)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
+#else
+    return dnnl_post_ops_append_sum(ops, 1.0f);
+#endif
+}
+
 // ---- programs
 // -------------------------------------------------------------------------------------
 static zx_status start(int threads, zx_dnnl **out, zx_err *err)
@@ -228,16 +237,19 @@ static int threads_set(int threads)
 }
 
 // ---- MATMUL
-// --------------------------------------------------------------------------------------- attr
-// scales the product and, where both a scale and c are there, adds c after it (the library would
-// scale its own bias too).
-static zx_status matmul_attr(dnnl_primitive_attr_t attr, float alpha, see_desc c, zx_err *err)
+// ---------------------------------------------------------------------------------------
+// attr scales the product and, where both a scale and c are there, adds c after it (the library
+// would scale its own bias too); then what y held.
+static zx_status matmul_attr(dnnl_primitive_attr_t attr, float alpha, see_desc c, bool add,
+                             zx_err *err)
 {
     dnnl_post_ops_t ops = NULL;
     CHECK(dnnl_post_ops_create(&ops), "making post-ops");
-    zx_status st = check(append_scale(ops, alpha), "scaling", err);
+    zx_status st = ZX_OK;
+    if (alpha != 1.0f) st = check(append_scale(ops, alpha), "scaling", err);
     if (st == ZX_OK && c)
         st = check(dnnl_post_ops_append_binary(ops, dnnl_binary_add, c), "adding", err);
+    if (st == ZX_OK && add) st = check(append_sum(ops), "adding to what is there", err);
     if (st == ZX_OK)
         st = check(dnnl_primitive_attr_set_post_ops(attr, ops), "setting post-ops", err);
     dnnl_post_ops_destroy(ops);
@@ -257,7 +269,8 @@ static dnnl_status_t matmul_plan(dnnl_primitive_desc_t *out, dnnl_engine_t engin
 #endif
 }
 
-static zx_status matmul_build(zx_dnnl *d, const zx_dnnl_tensor *t[4], float alpha, zx_err *err)
+static zx_status matmul_build(zx_dnnl *d, const zx_dnnl_tensor *t[4], float alpha, bool add,
+                              zx_err *err)
 {
     enum { A, B, C, Y };
     own_desc desc[4];
@@ -270,7 +283,8 @@ static zx_status matmul_build(zx_dnnl *d, const zx_dnnl_tensor *t[4], float alph
     const bool added = t[C]->rank > 0, scaled = alpha != 1.0f;
     if (st == ZX_OK) st = attr_make(&attr, err);
     if (st == ZX_OK) st = attr_make(&plain, err);
-    if (st == ZX_OK && scaled) st = matmul_attr(attr, alpha, added ? SEE(desc[C]) : NULL, err);
+    if (st == ZX_OK && (scaled || add))
+        st = matmul_attr(attr, alpha, added && scaled ? SEE(desc[C]) : NULL, add, err);
     if (st == ZX_OK) {
         see_desc c = added && !scaled ? SEE(desc[C]) : NULL;
         st = check(matmul_plan(&pd, d->engine, SEE(desc[A]), SEE(desc[B]), c, SEE(desc[Y]), attr),
@@ -293,13 +307,13 @@ static zx_status matmul_build(zx_dnnl *d, const zx_dnnl_tensor *t[4], float alph
 }
 
 zx_status zx_dnnl_matmul(const zx_dnnl_tensor *a, const zx_dnnl_tensor *b, const zx_dnnl_tensor *c,
-                         const zx_dnnl_tensor *y, float alpha, int threads, zx_dnnl **out,
+                         const zx_dnnl_tensor *y, float alpha, bool add, int threads, zx_dnnl **out,
                          zx_err *err)
 {
     const zx_dnnl_tensor *t[4] = {a, b, c, y};
     const int before = threads_set(threads);
     zx_status st = start(threads, out, err);
-    if (st == ZX_OK) st = matmul_build(*out, t, alpha, err);
+    if (st == ZX_OK) st = matmul_build(*out, t, alpha, add, err);
     threads_set(before);
     if (st == ZX_OK) return ZX_OK;
     zx_dnnl_free(*out);

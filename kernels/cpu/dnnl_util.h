@@ -38,11 +38,11 @@ typedef struct zx_dnnl_window { // of a convolution's spatial dims
     int64_t stride[3], dilation[3], before[3], after[3];
 } zx_dnnl_window;
 
-// Each makes a program for `threads` threads: y = alpha * a*b + c; or one of a convolution's three
-// products, which reads two of x, w, y and writes the third. E_UNSUPPORTED where the library has
-// nothing for it (the caller falls back on its own loops).
+// Each makes a program for `threads` threads: y = alpha * a*b + c, added to what y holds if `add`;
+// or one of a convolution's three products, which reads two of x, w, y and writes the third.
+// E_UNSUPPORTED where the library has nothing for it (the caller falls back on its own loops).
 zx_status zx_dnnl_matmul(const zx_dnnl_tensor *a, const zx_dnnl_tensor *b, const zx_dnnl_tensor *c,
-                         const zx_dnnl_tensor *y, float alpha, int threads, zx_dnnl **out,
+                         const zx_dnnl_tensor *y, float alpha, bool add, int threads, zx_dnnl **out,
                          zx_err *err);
 zx_status zx_dnnl_conv(zx_dnnl_conv_kind kind, const zx_dnnl_tensor *x, const zx_dnnl_tensor *w,
                        const zx_dnnl_tensor *b, const zx_dnnl_tensor *y,

@@ -1,52 +1,64 @@
-// linear_loss.c - the cross entropy of a linear layer's scores, float32, without the scores ever
-// being whole: they are made for a chunk of the classes at a time, and made again for the gradient.
+// linear_loss.c - the cross entropy of a linear layer's scores, float32, without the scores of all
+// rows ever being there: they are made for some rows at a time.
 //
-// Forward keeps, for each row, the greatest score so far and the sum of the exponentials against
-// it. Backward turns a chunk of scores into their gradients in place and multiplies those with the
-// weight (dx) and with x (dw). Rows and classes are shared out over the threads in turn; sums run
-// in one order, so results don't depend on the threads.
+// Those rows' scores are all there, so their log-sum-exps are known at once and the scores become
+// their own gradients in place, which are multiplied with the weight (dx) and with x (dw, added to
+// what other rows gave). Three products in all; by oneDNN where it can.
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu/dnnl_util.h"
 #include "kernels/cpu/index.h"
-#include "kernels/cpu/tile.h"
 #include "kernels/cpu/vmath.h"
 
-#define CHUNK 256 // classes
-#define ROWS 32   // whose scores forward makes at a time
+#define MOST_BYTES ((int64_t)64 << 20) // of scores at a time, but ROWS rows at least
+#define ROWS 64
 enum { REDUCTION_NONE, REDUCTION_MEAN, REDUCTION_SUM };
 
 typedef struct linear_loss {
     const zx_call *call;
     int64_t rows, size, classes;
-    const float *x, *w, *dloss, *lse_in;
+    int64_t stride; // of the scores: a row begins on a line of the cache, rows not in the same ones
+    int64_t at_once; // rows
+    bool trans;      // w is [classes, size]
+    bool backward;
+    const float *x, *w, *bias, *dloss;
     const zx_view *labels;
     int64_t reduction, ignore;
     bool has_ignore;
     double divisor;
-    int64_t first, n;  // classes of the chunk
-    float *wt;         // [size][CHUNK]: the chunk of w, transposed
-    double *sum;       // forward [rows]: of e^(score - most)
-    float *most, *own; // forward [rows]: greatest score, the label's
-    float *scores;     // forward [threads][ROWS][CHUNK], backward [rows][CHUNK]
-    float *dx, *dw;
+    double *line;                       // [rows]: losses
+    float *scores, *lse, *dx, *dw, *db; // scores [at_once][stride]; the rest may be NULL
+    unsigned char *library;             // scratch of oneDNN
+    int64_t first, n;                   // rows of the chunk
 } linear_loss;
 
-static linear_loss loss_of(const zx_call *call, uint32_t x)
+static linear_loss loss_of(const zx_call *call, bool backward)
 {
-    const zx_shape *sx = &call->in[x].type.shape;
+    const uint32_t x = backward ? 1 : 0;
+    const zx_shape *sx = &call->in[x].type.shape, *sw = &call->in[x + 1].type.shape;
     const zx_attr *ignore = zx_attr_find(call->attrs, ZX_A_IGNORE_INDEX);
-    return (linear_loss){.call = call,
-                         .rows = zx_shape_span(sx, 0, sx->rank - 1),
-                         .size = sx->dim[sx->rank - 1],
-                         .classes = call->in[x + 1].type.shape.dim[0],
-                         .x = call->in[x].data,
-                         .w = call->in[x + 1].data,
-                         .labels = &call->in[x + 2],
-                         .reduction = zx_attr_int(call->attrs, ZX_A_REDUCTION, REDUCTION_MEAN),
-                         .has_ignore = ignore != NULL,
-                         .ignore = ignore ? ignore->i[0] : 0};
+    linear_loss j = {.call = call,
+                     .rows = zx_shape_span(sx, 0, sx->rank - 1),
+                     .size = sx->dim[sx->rank - 1],
+                     .trans = zx_attr_int(call->attrs, ZX_A_TRANS_B, 1) != 0,
+                     .backward = backward,
+                     .x = call->in[x].data,
+                     .w = call->in[x + 1].data,
+                     .labels = &call->in[x + 2],
+                     .bias = call->n_in > x + 3 ? call->in[x + 3].data : NULL,
+                     .reduction = zx_attr_int(call->attrs, ZX_A_REDUCTION, REDUCTION_MEAN),
+                     .has_ignore = ignore != NULL,
+                     .ignore = ignore ? ignore->i[0] : 0};
+    j.classes = sw->dim[j.trans ? 0 : 1];
+    j.stride = (j.classes + 15) / 16 * 16;
+    if (j.stride % 1024 == 0) j.stride += 16;
+    const int64_t most = zx_max_i64(ROWS, MOST_BYTES / (int64_t)sizeof(float) / j.stride);
+    const int64_t chunks = zx_max_i64(1, (j.rows + most - 1) / most);
+    j.at_once = zx_min_i64(j.rows, ((j.rows + chunks - 1) / chunks + 15) / 16 * 16);
+    return j;
 }
 
 // The class of a row; -1: ignored or wrong (a fault): no loss, no gradient.
@@ -66,175 +78,295 @@ static double count_valid(const linear_loss *j)
     return (double)n;
 }
 
-static int64_t rows_each(const linear_loss *j)
+// ---- products -----------------------------------------------------------------------------------
+typedef enum part { SCORES, DX, DW, PARTS } part;
+
+typedef struct matrix {
+    float *at;
+    int64_t rows, cols, row, col; // sizes, strides
+} matrix;
+
+typedef struct product { // y = a b + c, or y += a b; y's columns are neighbours
+    matrix a, b, y;
+    const float *c;
+    bool add;
+} product;
+
+static matrix matrix_of(const float *at, int64_t rows, int64_t cols, int64_t row)
 {
-    return zx_max_i64(1, (j->rows + j->call->threads - 1) / j->call->threads);
+    return (matrix){(float *)(uintptr_t)at, rows, cols, row, 1};
+}
+static matrix turned(matrix m)
+{
+    return (matrix){m.at, m.cols, m.rows, m.col, m.row};
 }
 
-// ---- chunks -------------------------------------------------------------------------------------
-static void transpose_part(void *ctx, int64_t from, int64_t to)
+static product product_of(const linear_loss *j, part p)
 {
-    const linear_loss *j = ctx;
-    zx_tile_transpose(j->n, to - from, j->w + j->first * j->size + from, j->size,
-                      j->wt + from * CHUNK, CHUNK);
+    const matrix x = matrix_of(j->x + j->first * j->size, j->n, j->size, j->size);
+    const matrix s = matrix_of(j->scores, j->n, j->classes, j->stride);
+    const matrix dx = matrix_of(j->dx ? j->dx + j->first * j->size : NULL, j->n, j->size, j->size);
+    const matrix w = j->trans ? matrix_of(j->w, j->classes, j->size, j->size)
+                              : matrix_of(j->w, j->size, j->classes, j->classes);
+    const matrix dw = {j->dw, w.rows, w.cols, w.row, w.col};
+    if (p == SCORES) return (product){x, j->trans ? turned(w) : w, s, j->bias, false};
+    if (p == DX) return (product){s, j->trans ? w : turned(w), dx, NULL, false};
+    return (product){turned(j->trans ? s : x), j->trans ? x : s, dw, NULL, j->first > 0};
 }
 
-// Calls `fn`, which reads wt, once a chunk of the classes.
-static void each_chunk(linear_loss *j, int64_t n, int64_t align, zx_range_fn *fn, zx_range_fn *then)
+static void loop_rows(void *ctx, int64_t from, int64_t to)
 {
-    const int threads = j->rows * j->size < ZX_GRAIN / 4 ? 1 : j->call->threads;
-    for (j->first = 0; j->first < j->classes; j->first += CHUNK) {
-        j->n = zx_min_i64(CHUNK, j->classes - j->first);
-        zx_split(threads, j->size, 16, 2, transpose_part, j);
-        zx_split(threads, n, align, 2, fn, j);
-        if (then) zx_split(threads, j->n, 4, 2, then, j);
-    }
-}
-
-static void make_scores(const linear_loss *j, int64_t row, int64_t n, float *scores)
-{
-    zx_tile_product(n, j->n, j->size, (zx_tile){j->x + row * j->size, j->size, 1}, j->wt, CHUNK,
-                    scores, CHUNK, false);
-}
-
-// ---- forward ------------------------------------------------------------------------------------
-ZX_CLONES static void exp_row(float *s, int64_t n, float shift)
-{
-    ZX_SIMD for (int64_t i = 0; i < n; i++) s[i] = vm_exp(s[i] - shift);
-}
-
-static void take_scores(const linear_loss *j, int64_t row, float *s)
-{
-    const int64_t own = class_of(j, row) - j->first;
-    if (own >= 0 && own < j->n) j->own[row] = s[own];
-    const float before = j->most[row], here = zx_row_max(s, j->n);
-    const float most = here > before ? here : before;
-    // Where all are -inf so far, not -inf + inf: a later chunk may have others.
-    const float shift = most == -INFINITY ? 0 : most;
-    const double kept =
-        before == most ? j->sum[row] : j->sum[row] * exp((double)before - (double)most);
-    exp_row(s, j->n, shift);
-    j->sum[row] = kept + zx_row_sum(s, j->n);
-    j->most[row] = most;
-}
-
-static void forward_pieces(void *ctx, int64_t from, int64_t to)
-{
-    const linear_loss *j = ctx;
-    for (int64_t piece = from; piece < to; piece++) {
-        float *s = j->scores + piece * ROWS * CHUNK;
-        const int64_t first = piece * rows_each(j), end = zx_min_i64(j->rows, first + rows_each(j));
-        for (int64_t row = first; row < end; row += ROWS) {
-            const int64_t n = zx_min_i64(ROWS, end - row);
-            make_scores(j, row, n, s);
-            for (int64_t r = 0; r < n; r++) take_scores(j, row + r, s + r * CHUNK);
+    const product *p = ctx;
+    const int64_t n = p->y.cols;
+    for (int64_t i = from; i < to; i++) {
+        float *y = p->y.at + i * p->y.row;
+        for (int64_t k = 0; k < n && !p->add; k++) y[k] = p->c ? p->c[k] : 0;
+        for (int64_t l = 0; l < p->a.cols; l++) {
+            const float a = p->a.at[i * p->a.row + l * p->a.col];
+            for (int64_t k = 0; k < n; k++) y[k] += a * p->b.at[l * p->b.row + k * p->b.col];
         }
     }
 }
 
-static void finish(const linear_loss *j, float *loss, float *lse)
+// The library's programs for the first chunk, those in the middle, which add to dw, and the last.
+enum { FIRST, MIDDLE, LAST, CHUNKS };
+typedef struct programs {
+    uint64_t work_bytes;
+#ifndef ZX_NAIVE
+    zx_dnnl *of[CHUNKS][PARTS]; // NULL: by loops
+#endif
+} programs;
+
+static int chunk_of(const linear_loss *j)
+{
+    return j->first == 0 ? FIRST : j->first + j->at_once < j->rows ? MIDDLE : LAST;
+}
+
+static void release(void *state)
+{
+    programs *l = state;
+#ifndef ZX_NAIVE
+    for (int c = 0; l && c < CHUNKS; c++)
+        for (int p = 0; p < PARTS; p++) zx_dnnl_free(l->of[c][p]);
+#endif
+    free(l);
+}
+
+#ifndef ZX_NAIVE
+static zx_dnnl_tensor tensor_of(const matrix *m, uint32_t outside)
+{
+    return (zx_dnnl_tensor){
+        .rank = 2, .dim = {m->rows, m->cols}, .stride = {m->row, m->col}, .outside = outside};
+}
+
+static zx_status library_product(const product *p, bool has_bias, int threads, zx_dnnl **out,
+                                 zx_err *err)
+{
+    enum { A, B, C, Y };
+    const zx_dnnl_tensor a = tensor_of(&p->a, A), b = tensor_of(&p->b, B), y = tensor_of(&p->y, Y);
+    zx_dnnl_tensor c = {.outside = C};
+    if (has_bias) c = zx_dnnl_plain(2, (int64_t[]){1, p->y.cols}, false, C);
+    zx_err refused = {0};
+    const zx_status st = zx_dnnl_matmul(&a, &b, &c, &y, 1.0f, p->add, threads, out, &refused);
+    return st == ZX_OK || st == ZX_E_UNSUPPORTED ? ZX_OK : zx_err_merge(err, &refused);
+}
+
+static zx_status make_programs(linear_loss *j, programs *l, zx_err *err)
+{
+    const uint32_t bias = j->backward ? 4 : 3;
+    for (j->first = 0; j->first < j->rows; j->first += j->at_once) {
+        const int chunk = chunk_of(j);
+        j->n = zx_min_i64(j->at_once, j->rows - j->first);
+        for (part p = SCORES; p < (j->backward ? PARTS : DX); p++) {
+            zx_dnnl **d = &l->of[chunk][p];
+            if (*d) continue; // of another chunk in the middle
+            const product made = product_of(j, p);
+            const bool added = p == SCORES && j->call->n_in > bias;
+            ZX_TRY(library_product(&made, added, j->call->threads, d, err));
+            const uint64_t bytes = *d ? zx_dnnl_work_bytes(*d) : 0;
+            if (bytes > l->work_bytes) l->work_bytes = bytes;
+        }
+    }
+    return ZX_OK;
+}
+#endif
+
+static zx_status multiply(const linear_loss *j, part p, zx_err *err)
+{
+    product made = product_of(j, p);
+#ifndef ZX_NAIVE
+    const programs *l = j->call->state;
+    const zx_dnnl *d = l ? l->of[chunk_of(j)][p] : NULL;
+    if (d) {
+        void *const outside[] = {made.a.at, made.b.at, (float *)(uintptr_t)made.c, made.y.at};
+        zx_call call = *j->call;
+        call.work = j->library;
+        return zx_dnnl_run(d, outside, &call, err);
+    }
+#else
+    (void)err;
+#endif
+    zx_split(j->call->threads, made.y.rows, 1, 2, loop_rows, &made);
+    return ZX_OK;
+}
+
+// ---- rows ---------------------------------------------------------------------------------------
+ZX_CLONES static void exp_block(float *s, int64_t n, float shift)
+{
+    ZX_SIMD for (int64_t i = 0; i < n; i++) s[i] = vm_exp(s[i] - shift);
+}
+ZX_CLONES static void scale_row(float *s, int64_t n, float factor)
+{
+    ZX_SIMD for (int64_t i = 0; i < n; i++) s[i] *= factor;
+}
+
+// Turns a row's scores into exponentials; says what they add up to, and what was taken from each.
+static double exp_row(float *s, int64_t n, float *shift)
+{
+    double sum = 0;
+    const float most = zx_row_max(s, n);
+    *shift = most == -INFINITY ? 0 : most; // not -inf + inf
+    for (int64_t i = 0; i < n; i += ZX_BLOCK) {
+        const int64_t m = zx_min_i64(ZX_BLOCK, n - i);
+        exp_block(s + i, m, *shift);
+        sum += zx_row_sum(s + i, m);
+    }
+    return sum;
+}
+
+// The rows' losses, and backward their scores' gradients in the scores' place.
+static void take_rows(void *ctx, int64_t from, int64_t to)
+{
+    const linear_loss *j = ctx;
+    for (int64_t r = from; r < to; r++) {
+        const int64_t row = j->first + r, y = class_of(j, row);
+        float *s = j->scores + r * j->stride, shift;
+        j->line[row] = 0;
+        if (y < 0 && !j->lse) {
+            memset(s, 0, (size_t)j->classes * sizeof *s);
+            continue;
+        }
+        const double own = y < 0 ? 0 : (double)s[y];
+        const double sum = exp_row(s, j->classes, &shift), lse = (double)shift + log(sum);
+        if (j->lse) j->lse[row] = (float)lse;
+        if (y < 0) continue;
+        j->line[row] = lse - own;
+        if (!j->backward) continue;
+        const double f = (double)j->dloss[j->reduction == REDUCTION_NONE ? row : 0] / j->divisor;
+        scale_row(s, j->classes, (float)(f / sum));
+        s[y] -= (float)f;
+    }
+}
+
+// Column sums of the gradients of the scores, in order of the rows.
+static void bias_range(void *ctx, int64_t from, int64_t to)
+{
+    const linear_loss *j = ctx;
+    double sum[ZX_BLOCK];
+    for (int64_t at = from; at < to; at += ZX_BLOCK) {
+        const int64_t n = zx_min_i64(ZX_BLOCK, to - at);
+        for (int64_t i = 0; i < n; i++) sum[i] = j->first > 0 ? (double)j->db[at + i] : 0;
+        for (int64_t r = 0; r < j->n; r++)
+            for (int64_t i = 0; i < n; i++) sum[i] += (double)j->scores[r * j->stride + at + i];
+        for (int64_t i = 0; i < n; i++) j->db[at + i] = (float)sum[i];
+    }
+}
+
+// ---- the whole ----------------------------------------------------------------------------------
+static uint64_t layout(linear_loss *j, void *work, uint64_t library_bytes)
+{
+    const uint64_t line = zx_align_up((uint64_t)j->rows * sizeof(double), ZX_ALIGN);
+    const uint64_t scores =
+        zx_align_up((uint64_t)(j->at_once * j->stride) * sizeof(float), ZX_ALIGN);
+    unsigned char *at = work;
+    if (at == NULL) return line + scores + library_bytes;
+    j->line = work;
+    j->scores = (float *)(void *)(at + line);
+    j->library = at + line + scores;
+    return line + scores + library_bytes;
+}
+
+static zx_status prepare(const zx_call *call, bool backward, uint64_t *work_bytes, void **state,
+                         zx_err *err)
+{
+    linear_loss j = loss_of(call, backward);
+    programs *l = calloc(1, sizeof *l);
+    if (!l) return ZX_FAIL(err, ZX_E_DEVICE, "out of memory");
+    zx_status st = ZX_OK;
+#ifndef ZX_NAIVE
+    const bool empty = j.rows == 0 || j.size == 0 || j.classes == 0;
+    if (!empty && call->in[backward ? 1 : 0].type.dtype == ZX_F32) st = make_programs(&j, l, err);
+#endif
+    *work_bytes = layout(&j, NULL, l->work_bytes);
+    if (st == ZX_OK)
+        *state = l;
+    else
+        release(l);
+    return st;
+}
+
+static void finish(const linear_loss *j, float *loss)
 {
     double sum = 0;
     for (int64_t i = 0; i < j->rows; i++) {
-        const double l = (double)j->most[i] + log(j->sum[i]);
-        const double one = class_of(j, i) < 0 ? 0 : l - (double)j->own[i];
-        if (lse) lse[i] = (float)l;
-        if (j->reduction == REDUCTION_NONE) loss[i] = (float)one;
-        sum += one;
+        if (j->reduction == REDUCTION_NONE) loss[i] = (float)j->line[i];
+        sum += j->line[i];
     }
     if (j->reduction == REDUCTION_NONE) return;
     loss[0] = (float)(j->reduction == REDUCTION_MEAN ? sum / count_valid(j) : sum);
 }
 
-static zx_status forward_prepare(const zx_call *call, uint64_t *work_bytes, void **state ZX_UNUSED,
-                                 zx_err *err ZX_UNUSED)
+static zx_status run(linear_loss *j, zx_err *err)
 {
-    const linear_loss j = loss_of(call, 0);
-    const uint64_t rows = (uint64_t)j.rows;
-    *work_bytes = rows * (sizeof *j.sum + sizeof *j.most + sizeof *j.own) +
-                  ((uint64_t)j.size + (uint64_t)call->threads * ROWS) * CHUNK * sizeof(float);
+    ZX_TRY(zx_need_f32(j->call, err));
+    const int threads = j->rows * j->classes < ZX_GRAIN / 4 ? 1 : j->call->threads;
+    layout(j, j->call->work, 0);
+    for (j->first = 0; j->first < j->rows; j->first += j->at_once) {
+        j->n = zx_min_i64(j->at_once, j->rows - j->first);
+        ZX_TRY(multiply(j, SCORES, err));
+        zx_split(threads, j->n, 1, 2, take_rows, j);
+        if (j->dx) ZX_TRY(multiply(j, DX, err));
+        if (j->dw) ZX_TRY(multiply(j, DW, err));
+        if (j->db) zx_split(threads, j->classes, 16, ZX_BLOCK, bias_range, j);
+    }
+    finish(j, j->call->out[0].data);
     return ZX_OK;
+}
+
+static zx_status forward_prepare(const zx_call *call, uint64_t *work_bytes, void **state,
+                                 zx_err *err)
+{
+    return prepare(call, false, work_bytes, state, err);
 }
 
 static zx_status linear_cross_entropy(const zx_call *call, zx_err *err)
 {
-    ZX_TRY(zx_need_f32(call, err));
-    linear_loss j = loss_of(call, 0);
-    j.sum = call->work;
-    j.wt = (float *)(j.sum + j.rows);
-    j.scores = j.wt + j.size * CHUNK;
-    j.most = j.scores + (int64_t)call->threads * ROWS * CHUNK;
-    j.own = j.most + j.rows;
-    for (int64_t i = 0; i < j.rows; i++) {
-        j.sum[i] = 0;
-        j.most[i] = -INFINITY;
-        j.own[i] = 0;
-    }
-    each_chunk(&j, (j.rows + rows_each(&j) - 1) / rows_each(&j), 1, forward_pieces, NULL);
-    finish(&j, call->out[0].data, call->out[1].data);
-    return ZX_OK;
+    linear_loss j = loss_of(call, false);
+    j.lse = call->out[1].data;
+    return run(&j, err);
 }
-const zx_kernel zx_cpu_linear_cross_entropy = {.prepare = forward_prepare,
-                                               .run = linear_cross_entropy};
+const zx_kernel zx_cpu_linear_cross_entropy = {
+    .prepare = forward_prepare, .release = release, .run = linear_cross_entropy};
 
-// ---- backward -----------------------------------------------------------------------------------
-ZX_CLONES static void slope_row(float *s, int64_t n, float lse, float factor)
+static zx_status backward_prepare(const zx_call *call, uint64_t *work_bytes, void **state,
+                                  zx_err *err)
 {
-    ZX_SIMD for (int64_t i = 0; i < n; i++) s[i] = factor * vm_exp(s[i] - lse);
-}
-
-// The gradients of the rows' scores, and dx.
-static void row_slopes(void *ctx, int64_t from, int64_t to)
-{
-    const linear_loss *j = ctx;
-    float *s = j->scores + from * CHUNK;
-    make_scores(j, from, to - from, s);
-    for (int64_t row = from; row < to; row++) {
-        float *g = j->scores + row * CHUNK;
-        const int64_t y = class_of(j, row), own = y - j->first;
-        if (y < 0) {
-            memset(g, 0, (size_t)j->n * sizeof *g);
-            continue;
-        }
-        const double f = (double)j->dloss[j->reduction == REDUCTION_NONE ? row : 0] / j->divisor;
-        slope_row(g, j->n, j->lse_in[row], (float)f);
-        if (own >= 0 && own < j->n) g[own] -= (float)f;
-    }
-    if (j->dx)
-        zx_tile_product(to - from, j->size, j->n, (zx_tile){s, CHUNK, 1}, j->w + j->first * j->size,
-                        j->size, j->dx + from * j->size, j->size, j->first > 0);
-}
-
-static void class_slopes(void *ctx, int64_t from, int64_t to)
-{
-    const linear_loss *j = ctx;
-    zx_tile_product(to - from, j->size, j->rows, (zx_tile){j->scores + from, 1, CHUNK}, j->x,
-                    j->size, j->dw + (j->first + from) * j->size, j->size, false);
-}
-
-static zx_status backward_prepare(const zx_call *call, uint64_t *work_bytes, void **state ZX_UNUSED,
-                                  zx_err *err ZX_UNUSED)
-{
-    const linear_loss j = loss_of(call, 1);
-    *work_bytes = (uint64_t)(j.size + j.rows) * CHUNK * sizeof(float);
-    return ZX_OK;
+    return prepare(call, true, work_bytes, state, err);
 }
 
 static zx_status linear_cross_entropy_grad(const zx_call *call, zx_err *err)
 {
-    ZX_TRY(zx_need_f32(call, err));
-    linear_loss j = loss_of(call, 1);
+    linear_loss j = loss_of(call, true);
     j.dloss = call->in[0].data;
-    j.lse_in = call->in[4].data;
-    j.dx = call->out[0].data;
-    j.dw = call->out[1].data;
-    j.wt = call->work;
-    j.scores = j.wt + j.size * CHUNK;
     j.divisor = j.reduction == REDUCTION_MEAN ? count_valid(&j) : 1.0;
-    if (j.dx && j.classes == 0)
-        zx_fill_zero(j.dx, zx_type_bytes(&call->out[0].type), call->threads);
-    each_chunk(&j, j.rows, 4, row_slopes, j.dw ? class_slopes : NULL);
-    return ZX_OK;
+    j.dx = call->out[1].data;
+    j.dw = call->out[2].data;
+    j.db = call->out[3].data;
+    if (j.rows == 0) { // nothing adds to them
+        if (j.dw) zx_fill_zero(j.dw, zx_type_bytes(&call->out[2].type), call->threads);
+        if (j.db) zx_fill_zero(j.db, zx_type_bytes(&call->out[3].type), call->threads);
+    }
+    return run(&j, err);
 }
-const zx_kernel zx_cpu_linear_cross_entropy_grad = {.prepare = backward_prepare,
-                                                    .run = linear_cross_entropy_grad};
+const zx_kernel zx_cpu_linear_cross_entropy_grad = {
+    .prepare = backward_prepare, .release = release, .run = linear_cross_entropy_grad};

@@ -58,9 +58,8 @@ static const struct thread_case {
      "HEADS=6 KV_HEADS=2 SOFTCAP=2", "f32[2,97,108] f32[2,131,36] f32[2,131,70]"},
     {ZX_OP_ROTARY_EMBEDDING, "f32[2,6,97,34] f32[131,15] f32[131,15] i64[2,97]:<131", "",
      "f32[2,6,97,34]"},
-    {ZX_OP_LINEAR_CROSS_ENTROPY, "f32[131,67] f32[601,67] i64[131]:<601", "", "f32[] f32[131]"},
-    {ZX_OP_LINEAR_CROSS_ENTROPY_GRAD, "f32[] f32[131,67] f32[601,67] i64[131]:<601 f32[131]", "",
-     "f32[131,67] f32[601,67]"},
+    {ZX_OP_GLU, "f32[7,331] f32[7,331]", "", "f32[7,331]"},
+    {ZX_OP_GLU_GRAD, "f32[7,331] f32[7,331] f32[7,331]", "MODE=1", "f32[7,331] f32[7,331]"},
 };
 
 #define MOST 8

@@ -106,12 +106,14 @@ void naive_rotary_embedding(const naive_call *c)
 void naive_linear_cross_entropy(const naive_call *c)
 {
     static double scores[1 << 17];
-    const int64_t classes = c->in[1].type.shape.dim[0], size = c->in[1].type.shape.dim[1];
+    const bool trans = zx_attr_int(c->attrs, ZX_A_TRANS_B, 1) != 0;
+    const int64_t *w = c->in[1].type.shape.dim, classes = w[trans ? 0 : 1], size = w[trans ? 1 : 0];
     const int64_t rows = naive_count(&c->in[2]);
     for (int64_t i = 0; i < rows * classes; i++) {
-        scores[i] = 0;
+        scores[i] = c->n_in > 3 ? c->in[3].x[i % classes] : 0;
         for (int64_t d = 0; d < size; d++)
-            scores[i] += c->in[0].x[i / classes * size + d] * c->in[1].x[i % classes * size + d];
+            scores[i] += c->in[0].x[i / classes * size + d] *
+                         c->in[1].x[trans ? i % classes * size + d : d * classes + i % classes];
     }
     const naive_tensor in[] = {{{ZX_F32, {2, {rows, classes}}}, scores}, c->in[2], {{0}, NULL}};
     naive_call entropy = *c;

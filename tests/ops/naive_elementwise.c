@@ -166,3 +166,15 @@ void naive_cast(const naive_call *c)
         c->out->x[i] = x;
     }
 }
+
+void naive_glu(const naive_call *c)
+{
+    const int64_t mode = zx_attr_int(c->attrs, ZX_A_MODE, 0);
+    for (int64_t i = 0; i < naive_count(c->out); i++) {
+        const double x = c->in[0].x[i], tanh_of = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+        const double f = mode == 0   ? x / (1 + exp(-alpha(c->attrs, 1) * x))
+                         : mode == 1 ? x * erfc(-x * M_SQRT1_2) / 2
+                                     : x * (1 + tanh(tanh_of)) / 2;
+        c->out[0].x[i] = f * c->in[1].x[i];
+    }
+}

@@ -465,7 +465,7 @@ static const faulty faults[] = {
     {"label below 0 of a linear layer", ZX_OP_LINEAR_CROSS_ENTROPY,
      "f32[2,3] f32[5,3] i64[2]:=0,-1", "IGNORE_INDEX=-100", ZX_FAULT_LABEL, -1},
     {"gradient of a label past the classes", ZX_OP_LINEAR_CROSS_ENTROPY_GRAD,
-     "f32[] f32[2,3] f32[5,3] i64[2]:=0,7 f32[2]", "", ZX_FAULT_LABEL, 7},
+     "f32[] f32[2,3] f32[5,3] i64[2]:=0,7", "", ZX_FAULT_LABEL, 7},
     {"rotary position past the cache", ZX_OP_ROTARY_EMBEDDING,
      "f32[1,1,2,2] f32[3,1] f32[3,1] i64[1,2]:=2,3", "", ZX_FAULT_INDEX, 3},
     {"rotary position below 0", ZX_OP_ROTARY_EMBEDDING,
