@@ -62,7 +62,8 @@ static zx_status library_product(const zx_product *p, int threads, zx_dnnl **out
         c = zx_dnnl_plain((int)p->n_batch + 2, dim, false, C);
     }
     zx_err refused = {0};
-    const zx_status st = zx_dnnl_matmul(&a, &b, &c, &y, (float)p->alpha, false, threads, out, &refused);
+    const zx_status st =
+        zx_dnnl_matmul(&a, &b, &c, &y, (float)p->alpha, false, threads, out, &refused);
     return st == ZX_OK || st == ZX_E_UNSUPPORTED ? ZX_OK : zx_err_merge(err, &refused);
 }
 
