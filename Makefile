@@ -46,7 +46,7 @@ bench: ## speed of the kernels on this machine
 	@.ci/build build bench
 	@for program in build/bench.products build/bench.sim; do echo "$$program" && "$$program" || exit 1; done
 
-bench-plan: ## what plans of large models have to reach, each figure with what is asked (PARTS="time gaps ratios residency lp truth")
+bench-plan: ## what plans of large models have to reach, each figure with what is asked (PARTS="time gaps layout ratios residency lp truth")
 	@.ci/install build
 	@.ci/build build bench.plan
 	@build/bench.plan $(PARTS)

@@ -76,6 +76,22 @@ static inline void bench_open(const bench_case *c, bench_model *m)
     bench_must(zx_hooks_make(&m->forward, &ho, &m->mem, &m->hooks, &notes, &err), &err);
 }
 
+// A reference case in float32, on ranks of this host; no hooks.
+static inline void bench_open_reference(const bench_case *c, uint32_t ranks, bench_model *m)
+{
+    zx_err err = {0};
+    zx_notes notes = {0};
+    zx_graph full;
+    char path[256];
+    const zx_import_options io = {.eval = &zx_cpu_eval, .micro_batch = c->batch};
+    *m = (bench_model){.machine = zx_machine_host(ranks, 1)};
+    snprintf(path, sizeof path, "tests/data/cases/%s/model.onnx", c->model);
+    bench_must(zx_onnx_open(&m->file, path, &m->mem, &err), &err);
+    bench_must(zx_import(&m->file, &io, &m->mem, &m->forward, &notes, &err), &err);
+    bench_must(zx_autodiff(&m->forward, 1.0 / (ranks * c->accumulate), &m->mem, &full, &err), &err);
+    zx_simplify(&full, &m->mem, &m->train);
+}
+
 static inline void bench_close(bench_model *m)
 {
     zx_onnx_close(&m->file);

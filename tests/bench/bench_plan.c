@@ -1,9 +1,9 @@
 // bench_plan.c - what the planner has to reach, each figure with what is asked of it: how far plans
 // of large models are from the bound, how much faster they are than baselines within the same
-// bytes, what residency saves, how long planning takes. Prints; is no test. Everything is
-// SIMULATED.
+// bytes, what residency saves, how low addresses end, how long planning takes. Prints; is no test.
+// Everything is SIMULATED.
 //
-//   bench.plan [time] [gaps] [ratios] [residency] [lp]     without one of the first four: all
+//   bench.plan [time] [gaps] [layout] [ratios] [residency] [lp]     without a part: all
 //
 // lp: bounds by the linear program too, which takes long. Hosts cost nothing here, except in the
 // column that says so.
@@ -16,6 +16,8 @@
 
 #include "sched/bound.h"
 #include "sched/policy_make.h"
+#include "sched/schedule.h"
+#include "sched/solve.h"
 #include "sched/trace.h"
 #include "tests/bench/bench_model.h"
 #include "tests/bench/bench_load.h"
@@ -188,26 +190,37 @@ static void put_gap(const bench_model *m, const bench_case *c, uint64_t budget, 
     fflush(stdout);
 }
 
+// 1.05 x the least that there is a plan for, half way to 72 GB, and 72 GB; 1.05, 1.1 and 1.25 x the
+// least where that is less. False: there is no plan.
+static bool three_budgets(bench_model *m, const bench_case *c, zx_plan_options *o, double *budgets)
+{
+    zx_arena mem = {0};
+    planned p;
+    o->least = true;
+    const zx_status st = plan_zerox(m, c, o, &mem, &p);
+    const double least = st == ZX_OK ? (double)p.r.plan.arena_bytes : 0;
+    zx_arena_free(&mem);
+    o->least = false;
+    if (st != ZX_OK) {
+        printf("%-12s %-9s no plan\n", c->model, m->machine.name);
+        return false;
+    }
+    const double most = m->machine.host ? 0 : 72 * GB;
+    budgets[0] = 1.05 * least;
+    budgets[1] = most < 1.1 * least ? 1.1 * least : (1.05 * least + most) / 2;
+    budgets[2] = most < 1.1 * least ? 1.25 * least : most;
+    return true;
+}
+
 static void run_gap(const bench_case *c)
 {
     bench_model m;
     planned p;
+    double budgets[3];
     open_case(c, &m);
     zx_plan_options o = bench_options(&m, c);
-    o.least = true;
-    if (plan_zerox(&m, c, &o, &m.mem, &p) != ZX_OK) {
-        printf("%-12s %-9s no plan\n", c->model, m.machine.name);
-        bench_close(&m);
-        return;
-    }
-    const double least = (double)p.r.plan.arena_bytes;
-    double budgets[] = {1.05 * least, (1.05 * least + 72 * GB) / 2, 72 * GB};
-    if (72 * GB < 1.1 * least) {
-        budgets[1] = 1.1 * least;
-        budgets[2] = 1.25 * least;
-    }
-    o.least = false;
-    for (size_t i = 0; i < ZX_COUNT(budgets); i++) {
+    const size_t n = three_budgets(&m, c, &o, budgets) ? ZX_COUNT(budgets) : 0;
+    for (size_t i = 0; i < n; i++) {
         zx_arena mem = {0};
         o.budget = (uint64_t)budgets[i];
         if (plan_zerox(&m, c, &o, &mem, &p) == ZX_OK) put_gap(&m, c, o.budget, &p);
@@ -225,6 +238,117 @@ static void run_gaps(void)
     printf("%-12s %-9s %7s %8s %9s %9s %6s %7s %s %8s  %13s %7s\n", "model", "machine", "tokens",
            "budget", "step ms", "bound", "gap %", "lat. %", "asked", "", "layout", "plan s");
     for (size_t i = 0; i < ZX_COUNT(presets); i++) run_gap(&presets[i]);
+}
+
+// ---- layout -------------------------------------------------------------------------------------
+
+#define EVEN_ENOUGH 1.005 // asked of reservations, by the most bytes that live at a time
+
+typedef struct layouts { // of many
+    uint32_t n, over, over_first;
+    double first, worst_first, worst;
+} layouts;
+
+// The planner's first solution within a budget, and the addresses that its bytes get: what a plan
+// is made of where these fit.
+static bool first_layout(const bench_model *m, const zx_plan_options *o, zx_schedule *s,
+                         double *seconds, zx_arena *mem)
+{
+    zx_err err = {0};
+    zx_trace *t = ZX_NEW(mem, zx_trace, 1);
+    zx_problem p;
+    zx_solution x;
+    uint64_t least;
+    uint32_t mended;
+    bench_must(zx_trace_make(&m->train, o, mem, t, &err), &err);
+    zx_problem_make(t, o, mem, &p);
+    if (!zx_solve(&p, mem, &x, &least)) return false;
+    zx_schedule_start(s, t, o, mem);
+    zx_solution_write(&p, &x, s);
+    bench_must(zx_schedule_finish(s, &mended, &err), &err);
+    const double from = processor_seconds();
+    zx_schedule_place(s, 0);
+    *seconds = processor_seconds() - from;
+    return true;
+}
+
+static void put_layout(bench_model *m, const bench_case *c, const zx_plan_options *o, layouts *all)
+{
+    zx_arena mem = {0};
+    zx_schedule s;
+    planned p;
+    double seconds;
+    printf("%-20s %-9s %4d/%-2u %8.3f", c->model, m->machine.name, (int)c->sequence, c->accumulate,
+           (double)o->budget / GB);
+    if (!first_layout(m, o, &s, &seconds, &mem) || plan_zerox(m, c, o, &mem, &p) != ZX_OK) {
+        printf("  no plan\n");
+        zx_arena_free(&mem);
+        return;
+    }
+    const uint64_t held = zx_schedule_held(&s), load = zx_schedule_load(&s) - held;
+    const double first = (double)s.transient / (double)load;
+    const uint64_t alive = bench_load(&p.r.plan, &mem);
+    const double last = (double)(p.r.plan.arena_bytes - held) / (double)(alive - held);
+    printf(" %6u %9.3f %9.3f %7.4f %7.2f %7.4f  %-5s %9.2f %7.2f\n", s.n_spans, (double)load / GB,
+           (double)s.transient / GB, first, seconds, last, verdict(last <= EVEN_ENOUGH),
+           1e3 * p.r.plan.step_seconds, p.seconds);
+    fflush(stdout);
+    all->n++;
+    all->over += last > EVEN_ENOUGH;
+    all->over_first += first > EVEN_ENOUGH;
+    all->first += first;
+    if (first > all->worst_first) all->worst_first = first;
+    if (last > all->worst) all->worst = last;
+    zx_arena_free(&mem);
+}
+
+static void lay_out(bench_model *m, const bench_case *c, zx_plan_options *o, layouts *all)
+{
+    double budgets[3];
+    if (!three_budgets(m, c, o, budgets)) return;
+    for (size_t i = 0; i < ZX_COUNT(budgets); i++) {
+        o->budget = (uint64_t)budgets[i];
+        put_layout(m, c, o, all);
+    }
+}
+
+static void put_layouts(const char *what, const layouts *x)
+{
+    printf("  %s: %u of %u within 0.5 %% at first, %.4f on average, at worst %.4f; of plans %u, at "
+           "worst %.4f\n",
+           what, x->n - x->over_first, x->n, x->n > 0 ? x->first / x->n : 1, x->worst_first,
+           x->n - x->over, x->worst);
+}
+
+static void run_layout(void)
+{
+    static const char *const models[] = {
+        "bert",  "convnet", "gpt2", "gpt2_default_export", "gpt2_dynamic", "gpt2_hf_loss",
+        "llama", "mlp",     "vit"};
+    layouts of_presets = {0}, of_cases = {0};
+    printf("Layouts: the highest end of what comes and goes by the most of its bytes alive (load), "
+           "asked %.3f; of the first solution within each budget, and of the plan.\n",
+           EVEN_ENOUGH);
+    printf("%-20s %-9s %7s %8s %6s %9s %9s %7s %7s %7s  %-5s %9s %7s\n", "model", "machine",
+           "tokens", "budget", "spans", "load GB", "end GB", "first", "s", "plan", "", "step ms",
+           "plan s");
+    for (size_t i = 0; i < ZX_COUNT(presets); i++) {
+        bench_model m;
+        open_case(&presets[i], &m);
+        zx_plan_options o = bench_options(&m, &presets[i]);
+        lay_out(&m, &presets[i], &o, &of_presets);
+        bench_close(&m);
+    }
+    for (size_t i = 0; i < 4 * ZX_COUNT(models); i++) {
+        const bench_case c = {models[i / 4], "", 0, 4, i % 2 == 0 ? 1 : 3, NONE};
+        bench_model m;
+        bench_open_reference(&c, i % 4 < 2 ? 2 : 4, &m);
+        zx_plan_options o = bench_options(&m, &c);
+        lay_out(&m, &c, &o, &of_cases);
+        bench_close(&m);
+    }
+    put_layouts("presets", &of_presets);
+    put_layouts("reference cases", &of_cases);
 }
 
 // ---- ratios -------------------------------------------------------------------------------------
@@ -450,8 +574,11 @@ static void run_residency(void)
 static const struct part {
     const char *word;
     void (*run)(void);
-} parts[] = {
-    {"time", run_time}, {"gaps", run_gaps}, {"ratios", run_ratios}, {"residency", run_residency}};
+} parts[] = {{"time", run_time},
+             {"gaps", run_gaps},
+             {"layout", run_layout},
+             {"ratios", run_ratios},
+             {"residency", run_residency}};
 
 int main(int argc, char **argv)
 {
