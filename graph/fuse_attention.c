@@ -17,7 +17,8 @@ typedef struct found {
     const zx_node *values, *scores; // the two products
     zx_masks masks;
     double scale, cap;
-    zx_shape four; // the scores where they have four dims or more; rank 0: nowhere
+    uint32_t slices; // ZX_LAYOUT_SLICES where queries, keys and values may be cut anew
+    zx_shape four;   // the scores where they have four dims or more; rank 0: nowhere
 } found;
 
 static bool same_shape(const zx_match *m, uint32_t a, uint32_t b)
@@ -161,7 +162,7 @@ static bool read_side(const found *f, uint32_t v, uint32_t through, const zx_sha
                       side *x)
 {
     *x = (side){.repeats = 1};
-    zx_layout_of(f->m, v, through, &x->l);
+    zx_layout_of(f->m, v, through | f->slices, &x->l);
     const uint32_t rank = x->l.rank, off = s->rank - rank;
     const zx_shape *is = zx_m_shape(f->m, v);
     if (rank > s->rank) return false;
@@ -255,7 +256,8 @@ static bool read_heads(const found *f, heads *h)
     const side *all[] = {&h->q, &h->k, &h->v};
     for (uint32_t i = 0; i < 3; i++) {
         // A weight would have to be moved, and stay gathered for longer.
-        if (m->g->values[all[i]->l.root].role == ZX_R_PARAM) return false;
+        const uint32_t from = all[i]->l.of != ZX_NONE ? all[i]->l.of : all[i]->l.root;
+        if (m->g->values[from].role == ZX_R_PARAM) return false;
         if (!parts_of(all[i], false, &p) || !zx_parts_whole(m, all[i]->l.root, &p)) return false;
     }
     return true;
@@ -272,17 +274,32 @@ static bool is_moved(const found *f)
     return false;
 }
 
-static bool choose_flat(const found *f, const heads *h)
+// How many of the three are moved less if rows come first; -3: none lies so, and all the other way.
+static int32_t flat_saves(const heads *h)
 {
     const side *all[] = {&h->q, &h->k, &h->v};
-    int32_t saved = is_moved(f) ? 1 : -1;
+    int32_t saved = 0;
     for (uint32_t i = 0; i < 3; i++) {
         zx_parts four, flat;
-        if (!parts_of(all[i], false, &four) || !parts_of(all[i], true, &flat)) return false;
+        if (!parts_of(all[i], false, &four) || !parts_of(all[i], true, &flat)) return -4;
         saved += zx_parts_in_order(&flat) ? 1 : 0;
         saved -= zx_parts_in_order(&four) ? 1 : 0;
     }
-    return saved > 0;
+    return saved;
+}
+
+// One projection that was moved as a whole and then cut is cut first, if nothing is moved then.
+static bool read_best(found *f, heads *h)
+{
+    f->slices = ZX_LAYOUT_SLICES;
+    if (read_heads(f, h) && flat_saves(h) == 3) {
+        h->flat = true;
+        return true;
+    }
+    f->slices = 0;
+    if (!read_heads(f, h)) return false;
+    h->flat = flat_saves(h) + (is_moved(f) ? 1 : -1) > 0;
+    return true;
 }
 
 // ---- writing
@@ -295,7 +312,7 @@ static uint32_t operand(found *f, const heads *h, const side *x)
     zx_parts p;
     const bool fits = parts_of(x, h->flat, &p);
     ZX_ASSERT(fits);
-    return zx_parts_build(f->m, x->l.root, &p, h->flat ? &flat : &four);
+    return zx_parts_build(f->m, zx_layout_root(f->m, &x->l), &p, h->flat ? &flat : &four);
 }
 
 static zx_attrs attributes(const found *f, const heads *h)
@@ -335,10 +352,9 @@ bool zx_fuse_attention(zx_match *m, uint32_t node, uint32_t *out)
     if (n->op != ZX_OP_MATMUL || n->n_in != 2 || transposed(n, ZX_A_TRANS_A)) return false;
     if (zx_attr_float(&n->attrs, ZX_A_ALPHA, 1) != 1) return false;
     if (m->g->values[zx_node_out(m->g, n, 0)].type.dtype != ZX_F32) return false;
-    if (!find_softmax(&f, zx_m_in(m, n, 0)) || !read_heads(&f, &h)) return false;
+    if (!find_softmax(&f, zx_m_in(m, n, 0)) || !read_best(&f, &h)) return false;
     if (!(fabs(f.scale * h.q.l.scale * h.k.l.scale) < 1e30) || !(f.cap < 1e30)) return false;
     if (!zx_masks_read(m, &f.masks, h.batch)) return false;
-    h.flat = choose_flat(&f, &h);
     // The products and what is between them; how the operands were laid out belongs to who made
     // them.
     m->least = f.scores->first_source < least ? f.scores->first_source : least;

@@ -250,19 +250,94 @@ static bool back(const zx_match *m, uint32_t through, zx_layout *l)
     return did;
 }
 
+uint32_t zx_m_sliced_axis(const zx_match *m, const zx_node *slice)
+{
+    const zx_shape *x = zx_m_shape(m, zx_m_in(m, slice, 0));
+    const zx_shape *y = zx_m_shape(m, zx_node_out(m->g, slice, 0));
+    const int64_t *step = zx_attr_ints(&slice->attrs, ZX_A_STEPS, NULL);
+    uint32_t axis = x->rank, found = 0;
+    for (uint32_t d = 0; d < x->rank; d++) {
+        if (x->dim[d] == y->dim[d] && step[d] == 1) continue;
+        axis = d;
+        found++;
+    }
+    return found == 1 ? axis : x->rank;
+}
+
+// The axis of a shape along which `len` runs of `inner` numbers lie, each run whole.
+static uint32_t axis_of(const zx_shape *s, int64_t len, int64_t inner)
+{
+    for (uint32_t d = 0; d < s->rank; d++) {
+        const int64_t within = zx_shape_span(s, d + 1, s->rank);
+        if (inner % within == 0 && s->dim[d] * within == len * inner) return d;
+    }
+    return s->rank;
+}
+
+// The root is cut out of something that was moved: as if it was cut first, where an axis of what
+// was moved can be cut so.
+static bool through_slice(const zx_match *m, zx_layout *l)
+{
+    const uint32_t by = m->g->values[l->root].by;
+    const zx_node *n = by == ZX_NONE ? NULL : &m->g->nodes[by];
+    zx_layout x;
+    if (n == NULL || n->op != ZX_OP_SLICE) return false;
+    const uint32_t d = zx_m_sliced_axis(m, n);
+    zx_layout_of(m, zx_m_in(m, n, 0), 0, &x);
+    if (d == x.rank || x.moves == 0 || x.axis[d].n != 1) return false;
+    if (zx_attr_ints(&n->attrs, ZX_A_STEPS, NULL)[d] != 1) return false;
+    const int64_t size = zx_m_shape(m, l->root)->dim[d];
+    const zx_part cut = x.axis[d].part[0];
+    const zx_shape *from = zx_m_shape(m, x.root);
+    const uint32_t axis = axis_of(from, cut.size, cut.stride);
+    if (axis == from->rank) return false;
+    const int64_t run = cut.stride / zx_shape_span(from, axis + 1, from->rank);
+    axes a = {0};
+    for (uint32_t i = 0; i < x.rank; i++)
+        for (uint32_t k = 0; k < x.axis[i].n; k++, a.n++) {
+            const zx_part p = x.axis[i].part[k];
+            if (a.n == ZX_COUNT(a.size)) return false;
+            a.size[a.n] = i == d ? size : p.size;
+            a.to[a.n] = p.stride > cut.stride ? p.stride / cut.size * size : p.stride;
+        }
+    if (!step(l, l->root, &a)) return false;
+    l->of = x.root;
+    l->cut_axis = axis;
+    l->start = zx_attr_ints(&n->attrs, ZX_A_STARTS, NULL)[d] * run;
+    l->n = size * run;
+    l->moves += x.moves;
+    return true;
+}
+
 void zx_layout_of(const zx_match *m, uint32_t v, uint32_t through, zx_layout *l)
 {
     const zx_shape *s = zx_m_shape(m, v);
     int64_t stride[ZX_MAX_RANK];
-    *l = (zx_layout){.root = v, .rank = s->rank, .scale = 1, .first_source = ZX_NONE};
+    *l =
+        (zx_layout){.root = v, .rank = s->rank, .scale = 1, .of = ZX_NONE, .first_source = ZX_NONE};
     strides(s, stride);
     if (zx_shape_count(s) < 1) return; // nothing moves
     for (uint32_t i = 0; i < s->rank; i++) push(&l->axis[i], (zx_part){s->dim[i], stride[i]});
     while (back(m, through, l)) continue;
+    if ((through & ZX_LAYOUT_SLICES) != 0) through_slice(m, l);
 }
 
 // ---- writing
 // ------------------------------------------------------------------------------------
+
+uint32_t zx_layout_root(zx_match *m, const zx_layout *l)
+{
+    if (l->of == ZX_NONE) return l->root;
+    zx_arena *mem = m->b->mem;
+    zx_shape s = *zx_m_shape(m, l->of);
+    int64_t starts[ZX_MAX_RANK] = {0}, steps[ZX_MAX_RANK];
+    for (uint32_t d = 0; d < s.rank; d++) steps[d] = 1;
+    starts[l->cut_axis] = l->start;
+    s.dim[l->cut_axis] = l->n;
+    zx_attrs a = zx_attrs_ints(mem, (zx_attrs){0}, ZX_A_STARTS, starts, s.rank);
+    a = zx_attrs_ints(mem, a, ZX_A_STEPS, steps, s.rank);
+    return zx_build1(m->b, ZX_OP_SLICE, zx_attrs_shape(mem, a, ZX_A_SHAPE, &s), 1, l->of);
+}
 
 // Places of the parts in the root, outermost first.
 static void sort(const zx_parts *p, uint32_t *order)
@@ -296,7 +371,6 @@ uint32_t zx_parts_build(zx_match *m, uint32_t root, const zx_parts *p, const zx_
         perm[order[i]] = i;
     }
     if (p->n < 2) return zx_build_reshape(m->b, root, as);
-    // A whole axis of 1 or one cut in two doesn't keep what is there from being used as it is.
     uint32_t x = zx_build_reshape(m->b, root, &s);
     x = zx_build_transpose(m->b, x, perm);
     return zx_build_reshape(m->b, x, as);

@@ -22,7 +22,11 @@ typedef struct zx_parts { // an axis, or several in a row, outermost part first
 typedef struct zx_layout {
     uint32_t root, rank;
     zx_parts axis[ZX_MAX_RANK];
-    double scale;          // and times this
+    double scale; // and times this
+    // Where `of` isn't ZX_NONE, the root is to be sliced of that: n from `start` on along an axis.
+    // Its numbers are those of `root`, in another order.
+    uint32_t of, cut_axis;
+    int64_t start, n;
     uint32_t moves, views; // transpositions and reshapes on the way
     uint32_t first_source; // of them
 } zx_layout;
@@ -30,6 +34,7 @@ typedef struct zx_layout {
 enum { // what may be looked through beside reshapes and transpositions
     ZX_LAYOUT_SCALES = 1,
     ZX_LAYOUT_REPEATS = 2,
+    ZX_LAYOUT_SLICES = 4, // that are taken of something moved: taken before it was, instead
 };
 
 // As far back as it goes.
@@ -46,6 +51,10 @@ bool zx_parts_in_order(const zx_parts *p);
 bool zx_parts_whole(const zx_match *m, uint32_t root, const zx_parts *p);
 uint32_t zx_parts_build(zx_match *m, uint32_t root, const zx_parts *p, const zx_shape *as);
 
+// The root, made where it isn't there.
+uint32_t zx_layout_root(zx_match *m, const zx_layout *l);
+// Which axis is cut by a slice, the others being whole; the rank where it isn't one.
+uint32_t zx_m_sliced_axis(const zx_match *m, const zx_node *slice);
 // The node that reads v, where only one does; else NULL.
 const zx_node *zx_m_reader(const zx_match *m, uint32_t v);
 // A node of this operator on x (and y, or ZX_NONE) that was made while this pass runs, for

@@ -20,20 +20,6 @@ static int64_t count(const zx_match *m, uint32_t v)
     return zx_shape_count(zx_m_shape(m, v));
 }
 
-// The slice along one axis: which; the rank where it is none.
-static uint32_t sliced_axis(const zx_match *m, const zx_node *n)
-{
-    const zx_shape *x = zx_m_shape(m, zx_m_in(m, n, 0)),
-                   *y = zx_m_shape(m, zx_node_out(m->g, n, 0));
-    uint32_t axis = x->rank, found = 0;
-    for (uint32_t d = 0; d < x->rank; d++) {
-        if (x->dim[d] == y->dim[d]) continue;
-        axis = d;
-        found++;
-    }
-    return found == 1 ? axis : x->rank;
-}
-
 // v as [lead, n], as deep as slices of lines go.
 static span span_of(const zx_match *m, uint32_t v, int64_t n)
 {
@@ -41,9 +27,9 @@ static span span_of(const zx_match *m, uint32_t v, int64_t n)
     const span whole = {w, count(m, w) / n, n, 0, 1, n};
     if (by == ZX_NONE || m->g->nodes[by].op != ZX_OP_SLICE) return whole;
     const zx_node *s = &m->g->nodes[by];
-    const uint32_t x = zx_m_in(m, s, 0), axis = sliced_axis(m, s);
+    const uint32_t x = zx_m_in(m, s, 0), axis = zx_m_sliced_axis(m, s);
     const zx_shape *from = zx_m_shape(m, x), *to = zx_m_shape(m, w);
-    if (axis == from->rank) return whole;
+    if (axis == from->rank || count(m, w) < 1) return whole;
     const int64_t inner = zx_shape_span(from, axis + 1, from->rank);
     const int64_t start = zx_attr_ints(&s->attrs, ZX_A_STARTS, NULL)[axis];
     const int64_t step = zx_attr_ints(&s->attrs, ZX_A_STEPS, NULL)[axis];
@@ -68,6 +54,7 @@ static bool same_lines(const span *a, const span *b)
 typedef struct turn {
     uint32_t cos, sin;
     span x;          // what is turned: R numbers of each line
+    uint32_t part;   // the value that is these alone, if there is one
     bool neighbours; // pairs are neighbours, not halves
     bool half;       // the angles are given once a pair, not twice
     uint32_t least;  // the first source of all this
@@ -133,7 +120,7 @@ static bool find_sum(zx_match *m, uint32_t v, turn *t)
         const zx_node *b = zx_m_once(m, zx_m_in(m, sum, 1 - (way & 1)), ZX_OP_MUL);
         if (a == NULL || b == NULL) return false;
         const uint32_t x = zx_m_in(m, a, way >> 1 & 1), r = zx_m_in(m, b, way >> 2 & 1);
-        turn is = {.least = sum->first_source};
+        turn is = {.part = x, .least = sum->first_source};
         if (!zx_shape_equal(zx_m_shape(m, x), s) || !is_turned(m, r, n, &is)) continue;
         const span all = span_of(m, x, n);
         if (!same_lines(&all, &is.x) || all.start != is.x.start || all.step != 1 || all.n != n)
@@ -404,12 +391,10 @@ static bool build(zx_match *m, const turn *t, const zx_shape *lines, uint32_t v,
     if (!t->half && (!is_twice(m, t->cos, t->neighbours) || !is_twice(m, t->sin, t->neighbours)))
         return false;
     if (zx_m_trained(m, t->cos) || zx_m_trained(m, t->sin)) return false;
-    zx_layout_of(m, t->x.base, 0, &l);
-    uint32_t x = l.root;
-    if (!read_lines(m, &f, &l, axis, &flat)) {
-        x = t->x.base;
-        flat = f.rows_first;
-    }
+    zx_layout_of(m, t->x.base, ZX_LAYOUT_SLICES, &l);
+    const bool before = read_lines(m, &f, &l, axis, &flat);
+    if (!before) flat = f.rows_first;
+    const uint32_t x = before ? zx_layout_root(m, &l) : t->x.base;
     m->least = t->least < least ? t->least : least;
     const zx_shape four = {4, {f.batch, f.heads, f.rows, f.size}};
     const zx_shape three = {3, {f.batch, f.rows, f.heads * f.size}};
@@ -435,8 +420,8 @@ static bool fuse_sum(zx_match *m, uint32_t v, uint32_t *out)
 {
     turn t;
     if (!find_sum(m, v, &t) || ends_later(m, v, &t)) return false;
-    // Of a part of each line: of the value that this part is.
-    if (t.x.n != t.x.len) return false;
+    if (t.x.n != t.x.len) // a part of each line is turned as lines of its own
+        t.x = (span){zx_m_behind_views(m, t.part), t.x.lead, t.x.n, 0, 1, t.x.n};
     return build(m, &t, zx_m_shape(m, v), v, out);
 }
 
