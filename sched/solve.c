@@ -168,8 +168,10 @@ bool zx_solve_lists(const zx_problem *p, zx_stands *stands, uint32_t use, zx_are
 bool zx_solve_stood(const zx_problem *p, zx_stands *stands, uint32_t use, zx_arena *mem,
                     zx_solution *out, uint64_t *least)
 {
-    const bool found = zx_solve_lists(p, stands, use, mem, out, least);
+    const bool fresh = stands->n == 0;
+    bool found = zx_solve_lists(p, stands, use, mem, out, least);
     if (!found && *least > p->limit) return false;
+    if (use == 0) found = zx_solve_whole(p, stands, fresh, mem, found, out);
     return zx_solve_exact(p, mem, found, out);
 }
 

@@ -70,6 +70,9 @@ typedef struct zx_stands {
     uint32_t n; // 0: not turned yet
     zx_turns at[ZX_STANDS];
     double seconds[ZX_STANDS];
+    bool halved; // faster was a problem of solve_whole.c, with so many parts chosen
+    uint32_t part;
+    zx_turns half;
 } zx_stands;
 // What the knobs give, as zx_solve: as they stood in row `use` when something alike was solved;
 // where stands->n is 0 they are turned first.
@@ -78,6 +81,11 @@ bool zx_solve_lists(const zx_problem *p, zx_stands *stands, uint32_t use, zx_are
 // zx_solve in the same way.
 bool zx_solve_stood(const zx_problem *p, zx_stands *stands, uint32_t use, zx_arena *mem,
                     zx_solution *out, uint64_t *least);
+// Where the line is short: something faster than `s` (if it was found), in its place, in which
+// what stays does for the whole step. `fresh`: all of these are tried; else the one that was
+// fastest. True: `s` is a solution.
+bool zx_solve_whole(const zx_problem *p, zx_stands *stands, bool fresh, zx_arena *mem, bool found,
+                    zx_solution *s);
 // Where the problem is small: something faster than `s` (if it was found), in its place. True: `s`
 // is a solution.
 bool zx_solve_exact(const zx_problem *p, zx_arena *mem, bool found, zx_solution *s);
