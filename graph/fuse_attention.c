@@ -323,6 +323,7 @@ static zx_attrs attributes(const found *f, const heads *h)
     if (f->cap > 0) a = zx_attrs_float(mem, a, ZX_A_SOFTCAP, f->cap);
     if (f->masks.causal) a = zx_attrs_int(mem, a, ZX_A_CAUSAL, 1);
     if (f->masks.causal && f->masks.shift > 0) a = zx_attrs_int(mem, a, ZX_A_K, f->masks.shift);
+    if (f->masks.mean) a = zx_attrs_int(mem, a, ZX_A_MODE, 1);
     if (!h->flat) return a;
     a = zx_attrs_int(mem, a, ZX_A_HEADS, h->n);
     return zx_attrs_int(mem, a, ZX_A_KV_HEADS, h->k.n_heads);

@@ -391,12 +391,13 @@ const zx_node *zx_m_reader(const zx_match *m, uint32_t v)
     return NULL; // the loss, or a buffer's next
 }
 
-uint32_t zx_m_made(const zx_match *m, zx_op_id op, uint32_t x, uint32_t y)
+uint32_t zx_m_made(const zx_match *m, zx_op_id op, uint32_t x, uint32_t y, uint32_t z)
 {
     const zx_graph *g = &m->b->g;
     for (uint32_t i = m->g->n_nodes; i < g->n_nodes; i++) {
         const zx_node *n = &g->nodes[i];
-        if (n->op == op && zx_node_in(g, n, 0) == x && zx_node_in(g, n, 1) == y)
+        if (n->op == op && zx_node_in(g, n, 0) == x && zx_node_in(g, n, 1) == y &&
+            zx_node_in(g, n, 2) == z)
             return zx_node_out(g, n, 0);
     }
     return ZX_NONE;

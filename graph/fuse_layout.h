@@ -57,9 +57,9 @@ uint32_t zx_layout_root(zx_match *m, const zx_layout *l);
 uint32_t zx_m_sliced_axis(const zx_match *m, const zx_node *slice);
 // The node that reads v, where only one does; else NULL.
 const zx_node *zx_m_reader(const zx_match *m, uint32_t v);
-// A node of this operator on x (and y, or ZX_NONE) that was made while this pass runs, for
+// A node of this operator on x (and y, z, or ZX_NONE) that was made while this pass runs, for
 // whoever needs the same again: its output, else ZX_NONE.
-uint32_t zx_m_made(const zx_match *m, zx_op_id op, uint32_t x, uint32_t y);
+uint32_t zx_m_made(const zx_match *m, zx_op_id op, uint32_t x, uint32_t y, uint32_t z);
 // Whether a gradient would go to v: it is a parameter, or made of one.
 bool zx_m_trained(zx_match *m, uint32_t v);
 

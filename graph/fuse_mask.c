@@ -3,15 +3,18 @@
 // A mask that hides with -inf says the same whatever else hides a score, and so does the operator's
 // own causal mask. One that hides with a number, however low, leaves a row that nothing is seen in
 // a softmax of what is left: it is taken for causal only where it is the only one, and then no such
-// row exists. A row that is hidden with -inf as a whole is NaN as written, and 0 fused, as other
-// fused attentions have it.
+// row exists. Where a computed condition puts a number in place of scores, such a row sees all keys
+// alike, which the operator can say of conditions alone; where masks are added behind it the number
+// is added, too, if it is so low that a score is lost in it. A row that is hidden with -inf as a
+// whole is NaN as written, and 0 fused, as other fused attentions have it.
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/fuse_mask.h"
 
 #include <math.h>
 #include <string.h>
 
-#define HIDES -1e4 // and below: e to it is 0 in f32
+#define HIDES -1e4  // and below: e to it is 0 in f32
+#define SINKS -1e30 // and below: a score added to it is lost
 
 // ---- constants
 // -----------------------------------------------------------------------------------
@@ -117,6 +120,11 @@ static bool is_hard(const zx_mask *k)
     return is_bool(k) && isinf(k->fill);
 }
 
+static bool stays_bool(const zx_mask *k)
+{
+    return is_bool(k) && !k->is_number;
+}
+
 // Behind what only repeats it, or writes a bool as 0 and -inf, or turns it round.
 static void peel(const zx_match *m, zx_mask *k)
 {
@@ -212,19 +220,32 @@ static bool shape_of(const zx_match *m, const zx_mask *k, int64_t batch, zx_shap
     return true;
 }
 
+// Whether all are conditions that put the same number in place of a score: then they are one.
+static bool are_alike(const zx_masks *k)
+{
+    for (uint32_t i = 0; i < k->n; i++)
+        if (!is_bool(&k->of[i]) || k->of[i].fill < k->of[0].fill || k->of[i].fill > k->of[0].fill)
+            return false;
+    return true;
+}
+
 bool zx_masks_read(zx_match *m, zx_masks *k, int64_t batch)
 {
     uint32_t left = 0;
     for (uint32_t i = 0; i < k->n; i++) peel(m, &k->of[i]);
+    const bool alike = are_alike(k);
     for (uint32_t i = 0; i < k->n; i++) {
         zx_mask one = k->of[i];
         zx_shape s;
         table t;
         if (absorb(m, k, &one)) continue;
         while (absorb_half(m, k, &one)) continue;
-        if (is_bool(&one) && !is_hard(&one) &&
-            (k->n > 1 || !table_of(m, &one, &t) || !sees_something(&t)))
-            return false;
+        if (is_bool(&one) && !is_hard(&one)) {
+            one.is_number = !alike;
+            k->mean = alike && (k->n > 1 || !table_of(m, &one, &t) || !sees_something(&t));
+            // Beside others it has to be what is added to first.
+            if (!alike && (i + 1 < k->n || !(one.fill <= SINKS))) return false;
+        }
         if (!is_bool(&one) && (m->g->values[one.v].type.dtype != ZX_F32 || zx_m_trained(m, one.v)))
             return false;
         if (!shape_of(m, &one, batch, &s)) return false;
@@ -239,7 +260,7 @@ bool zx_masks_read(zx_match *m, zx_masks *k, int64_t batch)
 
 static uint32_t one_of(zx_match *m, zx_op_id op, uint32_t x, uint32_t y)
 {
-    const uint32_t made = zx_m_made(m, op, x, y);
+    const uint32_t made = zx_m_made(m, op, x, y, ZX_NONE);
     if (made != ZX_NONE) return made;
     return zx_build1(m->b, op, (zx_attrs){0}, y == ZX_NONE ? 1 : 2, x, y);
 }
@@ -253,9 +274,12 @@ static uint32_t as_operand(zx_match *m, const zx_mask *k, int64_t batch, bool as
     ZX_ASSERT(fits);
     if (k->kind == ZX_MASK_HIDDEN) v = one_of(m, ZX_OP_NOT, v, ZX_NONE);
     if (k->kind == ZX_MASK_SUBTRACTED) v = one_of(m, ZX_OP_NEG, v, ZX_NONE);
-    if (is_bool(k) && !as_bool)
-        v = zx_build1(m->b, ZX_OP_WHERE, (zx_attrs){0}, 3, v, zx_build_scalar(m->b, ZX_F32, 0),
-                      zx_build_scalar(m->b, ZX_F32, k->fill));
+    if (is_bool(k) && !as_bool) {
+        const uint32_t zero = zx_build_scalar(m->b, ZX_F32, 0);
+        const uint32_t fill = zx_build_scalar(m->b, ZX_F32, k->fill);
+        const uint32_t made = zx_m_made(m, ZX_OP_WHERE, v, zero, fill);
+        v = made != ZX_NONE ? made : zx_build1(m->b, ZX_OP_WHERE, (zx_attrs){0}, 3, v, zero, fill);
+    }
     const zx_shape *is = zx_shape_of(m->b, v);
     bool same = is->rank <= 4;
     for (uint32_t d = 0; d < 4 && same; d++)
@@ -267,7 +291,7 @@ uint32_t zx_masks_build(zx_match *m, const zx_masks *k, int64_t batch)
 {
     bool as_bool = true;
     uint32_t v = ZX_NONE;
-    for (uint32_t i = 0; i < k->n; i++) as_bool = as_bool && is_bool(&k->of[i]);
+    for (uint32_t i = 0; i < k->n; i++) as_bool = as_bool && stays_bool(&k->of[i]);
     for (uint32_t i = 0; i < k->n; i++) {
         const uint32_t x = as_operand(m, &k->of[i], batch, as_bool);
         v = v == ZX_NONE ? x : one_of(m, as_bool ? ZX_OP_AND : ZX_OP_ADD, v, x);

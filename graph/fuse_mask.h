@@ -18,6 +18,7 @@ typedef struct zx_mask {
     uint32_t v;
     zx_mask_kind kind;
     double fill;     // SHOWN, HIDDEN: in place of what is hidden
+    bool is_number;  // SHOWN, HIDDEN: `fill` is added, not taken for -inf
     zx_shape scores; // that it is applied to, as they are laid out there
 } zx_mask;
 
@@ -25,6 +26,7 @@ typedef struct zx_masks {
     uint32_t n;
     zx_mask of[ZX_MASKS];
     bool causal;
+    bool mean;     // where nothing is seen all is seen alike
     int64_t shift; // CAUSAL: key j is seen by query i where j <= i + shift
 } zx_masks;
 

@@ -329,7 +329,7 @@ static uint32_t angles(zx_match *m, uint32_t v, const turn *t, const form *f)
         zx_attrs a = zx_attrs_ints(m->b->mem, (zx_attrs){0}, ZX_A_STARTS, starts, s.rank);
         a = zx_attrs_ints(m->b->mem, a, ZX_A_STEPS, steps, s.rank);
         a = zx_attrs_shape(m->b->mem, a, ZX_A_SHAPE, &s);
-        x = zx_m_made(m, ZX_OP_SLICE, v, ZX_NONE);
+        x = zx_m_made(m, ZX_OP_SLICE, v, ZX_NONE, ZX_NONE);
         if (x == ZX_NONE) x = zx_build1(m->b, ZX_OP_SLICE, a, 1, v);
     }
     return zx_build_reshape(m->b, x, &to);

@@ -86,6 +86,9 @@ static zx_status attributes_fit(const zx_op_args *a, zx_err *err)
     int64_t k;
     if (!(scale > -1e30 && scale < 1e30) || !(cap >= 0 && cap < 1e30))
         return ZX_FAIL(err, ZX_E_SHAPE, "%s: scale %g, softcap %g", zx_arg_op(a), scale, cap);
+    ZX_TRY(zx_args_int(a, ZX_A_MODE, 0, 0, 1, &k, err));
+    if (k == 1 && zx_attr_int(a->attrs, ZX_A_CAUSAL, 0) != 0)
+        return ZX_FAIL(err, ZX_E_SHAPE, "%s: mode 1 of a causal one", zx_arg_op(a));
     return zx_args_int(a, ZX_A_K, 0, 0, INT32_MAX, &k, err);
 }
 

@@ -37,6 +37,7 @@ typedef struct attn {
     float *lse;
     float scale, cap;
     bool causal;
+    bool mean;     // of all values, where a row is masked as a whole: not 0
     int64_t shift; // key j is seen by query i where j <= i + shift
     int64_t tasks, pieces, piece_floats;
 } attn;
@@ -80,6 +81,7 @@ static attn attn_of(const zx_call *call, uint32_t first)
                   .scale = (float)zx_attr_float(call->attrs, ZX_A_SCALE, 1),
                   .cap = (float)zx_attr_float(call->attrs, ZX_A_SOFTCAP, 0),
                   .causal = zx_attr_int(call->attrs, ZX_A_CAUSAL, 0) != 0,
+                  .mean = zx_attr_int(call->attrs, ZX_A_MODE, 0) != 0,
                   .shift = zx_attr_int(call->attrs, ZX_A_K, 0)};
 }
 
@@ -121,6 +123,10 @@ ZX_CLONES static void add_row(float *s, const float *mask, int64_t n, int64_t st
 ZX_CLONES static void hide_row(float *s, const uint8_t *mask, int64_t n, int64_t stride)
 {
     ZX_SIMD for (int64_t j = 0; j < n; j++) s[j] = mask[j * stride] ? s[j] : -INFINITY;
+}
+ZX_CLONES static void fill_row(float *s, int64_t n, float x)
+{
+    ZX_SIMD for (int64_t j = 0; j < n; j++) s[j] = x;
 }
 ZX_CLONES static void exp_row(float *s, int64_t n, float shift)
 {
@@ -185,12 +191,13 @@ static void forward_tile(const attn *a, const where *w, const float *kt, float *
         float *row = s + r * keys;
         const float most = zx_row_max(row, keys);
         const bool out = most == -INFINITY && is_masked_out(a, w, r);
+        const bool none = out && (!a->mean || keys == 0);
         if (out)
-            memset(row, 0, (size_t)keys * sizeof *row);
+            fill_row(row, keys, a->mean ? 1 : 0);
         else
             exp_row(row, keys, most);
-        const double sum = out ? 0 : zx_row_sum(row, keys);
-        part[r] = out ? 0 : (float)(1 / sum);
+        const double sum = none ? 0 : zx_row_sum(row, keys);
+        part[r] = none ? 0 : (float)(1 / sum);
         if (lse) lse[r] = out ? -INFINITY : (float)((double)most + log(sum));
     }
     zx_tile_product(w->n, a->v.size, keys, (zx_tile){s, keys, 1}, head_at(&a->v, w->batch, kv),
@@ -300,8 +307,8 @@ static void make_slopes(const attn *a, const where *w, const scratch *x, int64_t
         float *p = x->p + r * keys, *ds = x->ds + r * keys;
         const int64_t seen = keys_of(a, w->row + r);
         if (lse[r] == -INFINITY) { // masked as a whole
-            memset(p, 0, (size_t)keys * sizeof *p);
-            memset(ds, 0, (size_t)keys * sizeof *ds);
+            fill_row(p, keys, a->mean ? 1 / (float)keys : 0);
+            fill_row(ds, keys, 0);
             continue;
         }
         exp_row(p, keys, lse[r]);

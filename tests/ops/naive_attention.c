@@ -48,7 +48,9 @@ void naive_attention(const naive_call *c)
         int64_t at[4] = {row / (q.heads * q.rows), row / q.rows % q.heads, row % q.rows, 0};
         const int64_t b = at[0], h = at[1], i = at[2], kv = h / (q.heads / k.heads);
         double most = -INFINITY, sum = 0;
-        bool open = false; // a row that is masked as a whole gives zeros
+        // A row that is masked as a whole gives zeros, or the mean.
+        const bool mean = zx_attr_int(c->attrs, ZX_A_MODE, 0) != 0;
+        bool open = false;
         for (int64_t j = at[3] = 0; j < k.rows; at[3] = ++j) {
             s[j] = 0;
             for (int64_t d = 0; d < q.size; d++)
@@ -65,6 +67,8 @@ void naive_attention(const naive_call *c)
             double out = 0;
             for (int64_t j = 0; j < k.rows && open; j++)
                 out += exp(s[j] - most) / sum * *number_at(&v, b, kv, j, d);
+            for (int64_t j = 0; j < k.rows && !open && mean; j++)
+                out += *number_at(&v, b, kv, j, d) / (double)k.rows;
             *number_at(&y, b, h, i, d) = out;
         }
         c->out[1].x[row] = most + log(sum);
