@@ -99,7 +99,7 @@ static const cli_row rows[] = {
     {"what doesn't fit into memory isn't executed",
      {TWO, EXECUTE, "--policies", "ddp,zerox", "--memory-left", "212KiB"},
      0,
-     "not executed: takes 98.7 KiB, 0.8 of what is left is 84.8 KiB",
+     "not executed: takes 98.8 KiB, 0.8 of what is left is 84.8 KiB",
      NULL},
     {"nothing does",
      {TWO, EXECUTE, "--memory-left", "20KiB"},
