@@ -32,8 +32,8 @@ static inline void adam_some(float *restrict p, const float *restrict g, float *
     }
 }
 
-#define LINE 16   // floats of a cache line
-#define AHEAD 512 // floats: four streams, three of them written, are more than processors foresee
+#define LINE 16    // floats of a cache line
+#define AHEAD 1024 // floats: four streams, three of them written, are more than processors foresee
 
 ZX_CLONES static void adam_loop(float *restrict p, const float *restrict g, float *restrict m,
                                 float *restrict v, int64_t n, adam_numbers a)
