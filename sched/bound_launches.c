@@ -19,8 +19,8 @@
 // step where it is when the launch begins: beside(b) seconds at most. A window with C seconds of
 // compute then takes T >= sum f(b) over its launches, and T >= C + sum (f(b) - compute beside it);
 // hence for any share s of the two T >= (1 - s) C + sum (f(b) - (1 - s) least(f(b) / (1 +
-// interference), beside(b))), and of each launch the cheapest size counts, byte for byte. s = 1 is
-// the wire's bound, s = 0 that of compute and interference.
+// interference), beside(b))), and of each launch the cheapest size counts, byte for byte, slot by
+// slot (bound_layers.c). s = 1 is the wire's bound, s = 0 that of compute and interference.
 // SPDX-License-Identifier: Apache-2.0
 #include "sched/bound_parts.h"
 
@@ -28,7 +28,6 @@
 
 #define STAIRS 2000 // launches that are counted at most
 #define STEPS 24    // y that are tried
-#define SHARES 10
 
 // How many launches there are at least, if y seconds pass beside the wire's.
 static double count(const zx_bound_stairs *s, double y, double latency, double per_byte)
@@ -138,40 +137,4 @@ void zx_bound_beside_make(const zx_bound_facts *f, zx_bound_beside *out)
         find_beside(f, out->size[m], NULL, out->gather[m]);
         find_beside(f, out->size[m], kept, out->reduce[m]);
     }
-}
-
-// The least that a byte costs of the wire's seconds, less so much of a share of what compute does
-// beside it.
-static double cheapest(const zx_bound_beside *b, const zx_bound_rate *r, const double *beside,
-                       double most, double share, double slower)
-{
-    double least = INFINITY;
-    for (uint32_t m = 0; m < b->n && (m == 0 || b->size[m] < most); m++) {
-        const double to = m + 1 < b->n ? fmin(b->size[m + 1], most) : most;
-        const double rate = zx_bound_wire(r, to, INFINITY) / to;
-        double cost = rate * (1 - share / slower);
-        if (m > 0) cost = fmax(cost, rate - share * beside[m] / b->size[m]);
-        least = fmin(least, cost);
-    }
-    return isfinite(least) ? fmax(least, 0) : 0;
-}
-
-double zx_bound_traded(const zx_bound_facts *f, const zx_bound_beside *b, const zx_bound_room *room,
-                       double compute, double gathered, double reduced)
-{
-    const zx_machine *m = &f->p->machine;
-    const double slower = m->cores > 0 ? 1 : 1 + m->interference;
-    double best = 0;
-    for (uint32_t k = 0; k <= SHARES; k++) {
-        const double share = (double)k / SHARES; // of compute
-        double sum = share * compute;
-        if (gathered > 0)
-            sum += gathered *
-                   cheapest(b, &f->gather, room->beside_gather, room->gather, share, slower);
-        if (reduced > 0)
-            sum +=
-                reduced * cheapest(b, &f->reduce, room->beside_reduce, room->reduce, share, slower);
-        best = fmax(best, sum);
-    }
-    return best;
 }

@@ -104,14 +104,33 @@ typedef struct zx_bound_beside {
     double size[ZX_BOUND_SIZES];
     double **gather, **reduce;
 } zx_bound_beside;
-// What launches find in a window: the most of its slots.
-typedef struct zx_bound_room {
-    double gather, reduce; // bytes of a launch under way
-    double beside_gather[ZX_BOUND_SIZES], beside_reduce[ZX_BOUND_SIZES];
-} zx_bound_room;
 void zx_bound_beside_make(const zx_bound_facts *f, zx_bound_beside *out);
-double zx_bound_traded(const zx_bound_facts *f, const zx_bound_beside *b, const zx_bound_room *room,
-                       double compute, double gathered, double reduced);
+
+// What a byte of a launch costs at least (bound_layers.c): by share of compute (k of
+// ZX_BOUND_SHARES parts), then by the slot in which it begins; before the first step; after the
+// last.
+#define ZX_BOUND_SHARES 10
+typedef struct zx_bound_costs {
+    double *gather[ZX_BOUND_SHARES + 1], *reduce[ZX_BOUND_SHARES + 1];
+    double first[ZX_BOUND_SHARES + 1], last[ZX_BOUND_SHARES + 1];
+} zx_bound_costs;
+void zx_bound_costs_make(const zx_bound_facts *f, const zx_bound_beside *b, zx_bound_costs *out);
+
+// The least cost of the bytes of neighbouring slots, which are added on one side.
+typedef struct zx_bound_run { // from `bound` to the pile's end no slot costs less
+    uint32_t bound;
+    double cost;
+} zx_bound_run;
+typedef struct zx_bound_pile {
+    const void *of;
+    double (*bytes)(const void *of, uint32_t from, uint32_t to); // at least, between boundaries
+    zx_bound_run *runs;                                          // room for all slots
+    uint32_t n, at; // at: the boundary up to which slots were added
+    double done;
+} zx_bound_pile;
+void zx_bound_pile_start(zx_bound_pile *p, uint32_t at);
+void zx_bound_pile_add(zx_bound_pile *p, double cost, uint32_t to);
+double zx_bound_pile_sum(const zx_bound_pile *p);
 
 // What windows take where launches are wholes: the greatest bounds that were found, 0 where none
 // was tried. Line indexes; inside[i]: NULL, or by cuts from cut i of any circle on; end: by cuts

@@ -329,88 +329,147 @@ static double whole_reduces(const windows *w, uint32_t i, double room, double *s
     return alone + stairs_of(w, &s, &f->reduce, fmax(0, zx_bound_at(f, w->end) - since));
 }
 
-static void widen_room(const zx_bound_facts *f, const zx_bound_beside *b, uint32_t slot,
-                       zx_bound_room *room)
+// Boundaries of slots: 0 is the origin, x + 1 the start of line step x, end + 2 that all is
+// reduced.
+static double gathered_between(const void *of, uint32_t from, uint32_t to)
 {
-    room->gather = fmax(room->gather, f->gather_most[slot]);
-    room->reduce = fmax(room->reduce, f->reduce_most[slot]);
-    for (uint32_t m = 0; m < b->n; m++) {
-        room->beside_gather[m] = fmax(room->beside_gather[m], b->gather[m][slot]);
-        room->beside_reduce[m] = fmax(room->beside_reduce[m], b->reduce[m][slot]);
+    const windows *w = of;
+    const uint32_t last = to - 1 < w->end ? to - 1 : w->end;
+    if (from > last) return 0;
+    return gathered(w, from == 0 ? ORIGIN : from - 1, last);
+}
+
+static double reduced_between(const void *of, uint32_t from, uint32_t to)
+{
+    const windows *w = of;
+    const zx_bound_facts *f = w->f;
+    const uint32_t x = from - 1, y = to - 1;
+    if (x == w->end) return f->end_wired;
+    if (y > w->end) return zx_bound_wired(f, w->end) - zx_bound_wired(f, x);
+    const double left = y == w->end ? f->end_ready + f->end_pend : f->pend[y % f->n_cuts];
+    return zx_bound_ready(f, y) - zx_bound_ready(f, x) - left;
+}
+
+typedef struct layers { // of a window that grows at one end; by share of compute
+    const windows *w;
+    const zx_bound_costs *costs;
+    zx_bound_pile gather[ZX_BOUND_SHARES + 1], reduce[ZX_BOUND_SHARES + 1];
+} layers;
+
+static void layers_make(const windows *w, const zx_bound_costs *costs, layers *out)
+{
+    out->w = w;
+    out->costs = costs;
+    for (uint32_t s = 0; s <= ZX_BOUND_SHARES; s++) {
+        out->gather[s] = (zx_bound_pile){.of = w, .bytes = gathered_between};
+        out->reduce[s] = (zx_bound_pile){.of = w, .bytes = reduced_between};
+        out->gather[s].runs = ZX_NEW(w->f->mem, zx_bound_run, (size_t)w->end + 3);
+        out->reduce[s].runs = ZX_NEW(w->f->mem, zx_bound_run, (size_t)w->end + 3);
     }
 }
 
-// What the updates have the cores for isn't limited by room: it isn't counted.
-static double traded(const windows *w, const zx_bound_beside *b, uint32_t from, const window *v,
-                     const zx_bound_room *room)
+static void layers_start(layers *l, uint32_t boundary)
 {
-    const double compute = v->compute - (from == ORIGIN ? w->f->lead : 0);
-    return v->alone + zx_bound_traded(w->f, b, room, compute, v->gathered, v->reduced);
+    for (uint32_t s = 0; s <= ZX_BOUND_SHARES; s++) {
+        zx_bound_pile_start(&l->gather[s], boundary);
+        zx_bound_pile_start(&l->reduce[s], boundary);
+    }
+}
+
+// The slot between two boundaries, the second of which is the window's new end.
+static void layers_add(layers *l, uint32_t from, uint32_t to)
+{
+    const windows *w = l->w;
+    const uint32_t at = from < to ? from : to, slot = (at + w->f->n_cuts - 1) % w->f->n_cuts;
+    for (uint32_t s = 0; s <= ZX_BOUND_SHARES; s++) {
+        if (at == 0) { // nothing is reduced there
+            zx_bound_pile_add(&l->gather[s], l->costs->first[s], to);
+            if (from < to) zx_bound_pile_start(&l->reduce[s], to);
+        } else if (at > w->end) { // nothing is gathered there
+            zx_bound_pile_add(&l->reduce[s], l->costs->last[s], to);
+            if (to < from) zx_bound_pile_start(&l->gather[s], to);
+        } else {
+            zx_bound_pile_add(&l->gather[s], l->costs->gather[s][slot], to);
+            zx_bound_pile_add(&l->reduce[s], l->costs->reduce[s][slot], to);
+        }
+    }
+}
+
+static double layers_seconds(const layers *l, double compute)
+{
+    double best = 0;
+    for (uint32_t s = 0; s <= ZX_BOUND_SHARES; s++)
+        best = fmax(best, compute * s / ZX_BOUND_SHARES + zx_bound_pile_sum(&l->gather[s]) +
+                              zx_bound_pile_sum(&l->reduce[s]));
+    return best;
 }
 
 // From some cuts to some of those of the next circle's length.
-static void find_inside(windows *w, const zx_bound_beside *b, double *scratch)
+static void find_inside(windows *w, layers *l, double *scratch)
 {
     const zx_bound_facts *f = w->f;
     const uint32_t k = f->n_cuts, each = k / FROM + 1;
     w->whole.inside = ZX_NEW(f->mem, double *, k);
     if (f->micros == 1 && k < FROM) return;
     for (uint32_t i = 0; i < k; i += each) {
-        zx_bound_room room = {0};
+        most m = {0};
         const uint32_t far = f->micros > 1 ? k : k - 1 - i;
         w->whole.inside[i] = ZX_NEW(f->mem, double, k + 1);
+        layers_start(l, i + 1);
         for (uint32_t d = 1; d <= far; d++) {
-            widen_room(f, b, (i + d - 1) % k, &room);
+            widen(f, (i + d - 1) % k, &m);
+            layers_add(l, i + d, i + d + 1);
             if (d % TO != 0 || i + d == w->end) continue;
-            const most m = {room.gather, room.reduce};
             const window v = window_of(w, i, i + d, false, &m);
             if (v.wire < v.compute / 2) continue;
             double *out = &w->whole.inside[i][d];
-            *out = traded(w, b, i, &v, &room);
+            *out = v.alone + layers_seconds(l, v.compute);
             if (v.gathered > 0) *out = fmax(*out, whole_gathers(w, i, i + d, m.gather, scratch));
         }
     }
 }
 
 // To the end, from all cuts of the last circle and some of those before.
-static void find_end(windows *w, const zx_bound_beside *b, double *scratch)
+static void find_end(windows *w, layers *l, double *scratch)
 {
     const zx_bound_facts *f = w->f;
     const uint32_t k = f->n_cuts;
-    zx_bound_room room = {.reduce = f->end_most};
+    most m = {.reduce = f->end_most};
     w->whole.end = ZX_NEW(f->mem, double, w->end + 1);
+    layers_start(l, w->end + 2);
+    layers_add(l, w->end + 2, w->end + 1);
     for (uint32_t d = 1; d <= w->end; d++) {
-        widen_room(f, b, (w->end - d) % k, &room);
+        widen(f, (w->end - d) % k, &m);
+        layers_add(l, w->end + 2 - d, w->end + 1 - d);
         if (d > k && d % (4 * TO) != 0) continue;
-        const most m = {room.gather, room.reduce};
         const window v = window_of(w, w->end - d, w->end, true, &m);
-        w->whole.end[d] = traded(w, b, w->end - d, &v, &room);
+        w->whole.end[d] = v.alone + layers_seconds(l, v.compute);
         if (d > k || f->p->n_grads == 0) continue;
         w->whole.end[d] = fmax(w->whole.end[d], whole_reduces(w, w->end - d, m.reduce, scratch));
     }
 }
 
-// From the origin, to all cuts of the first circle, and to the end.
-static void find_cold(windows *w, const zx_bound_beside *b, double *scratch)
+// From the origin, to all cuts of the first circle, and to the end. What the updates have the cores
+// for isn't limited by room: it isn't counted.
+static void find_cold(windows *w, layers *l, double *scratch)
 {
     const zx_bound_facts *f = w->f;
-    const uint32_t k = f->n_cuts;
-    zx_bound_room room = {.gather = (double)f->cap[0]};
-    w->whole.cold = ZX_NEW(f->mem, double, k);
-    for (uint32_t x = 0; x < k; x++) {
-        if (x > 0) widen_room(f, b, x - 1, &room);
-        const most m = {room.gather, room.reduce};
+    most m = {.gather = (double)f->cap[0]};
+    w->whole.cold = ZX_NEW(f->mem, double, f->n_cuts);
+    layers_start(l, 0);
+    for (uint32_t x = 0; x <= w->end; x++) {
+        layers_add(l, x, x + 1);
+        if (x > 0) widen(f, (x - 1) % f->n_cuts, &m);
+        if (x >= f->n_cuts) continue;
         const window v = window_of(w, ORIGIN, x, false, &m);
-        w->whole.cold[x] = traded(w, b, ORIGIN, &v, &room);
+        w->whole.cold[x] = layers_seconds(l, v.compute - f->lead);
         if (f->p->n_reads > 0)
             w->whole.cold[x] =
                 fmax(w->whole.cold[x], whole_gathers(w, ORIGIN, x, m.gather, scratch));
     }
-    widen_room(f, b, k - 1, &room);
-    room.reduce = fmax(room.reduce, f->end_most);
-    const most m = {room.gather, room.reduce};
-    const window all = window_of(w, ORIGIN, w->end, true, &m);
-    w->whole.line = traded(w, b, ORIGIN, &all, &room);
+    layers_add(l, w->end + 1, w->end + 2);
+    m.reduce = fmax(m.reduce, f->end_most);
+    w->whole.line = layers_seconds(l, window_of(w, ORIGIN, w->end, true, &m).compute - f->lead);
 }
 
 static void find_wholes(windows *w)
@@ -418,11 +477,15 @@ static void find_wholes(windows *w)
     const zx_bound_facts *f = w->f;
     double *scratch = ZX_NEW(f->mem, double, 2 * (size_t)f->n_cuts + 4);
     zx_bound_beside b;
+    zx_bound_costs costs;
+    layers l;
     if (f->p->ranks == 1) return;
     zx_bound_beside_make(f, &b);
-    find_cold(w, &b, scratch);
-    find_end(w, &b, scratch);
-    if (f->p->n_reads > 0) find_inside(w, &b, scratch);
+    zx_bound_costs_make(f, &b, &costs);
+    layers_make(w, &costs, &l);
+    find_cold(w, &l, scratch);
+    find_end(w, &l, scratch);
+    if (f->p->n_reads > 0) find_inside(w, &l, scratch);
 }
 
 // ---- the chain ----------------------------------------------------------------------------------
