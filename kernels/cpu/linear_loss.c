@@ -137,11 +137,6 @@ typedef struct programs {
 #endif
 } programs;
 
-static int chunk_of(const linear_loss *j)
-{
-    return j->first == 0 ? FIRST : j->first + j->at_once < j->rows ? MIDDLE : LAST;
-}
-
 static void release(void *state)
 {
     programs *l = state;
@@ -153,6 +148,11 @@ static void release(void *state)
 }
 
 #ifndef ZX_NAIVE
+static int chunk_of(const linear_loss *j)
+{
+    return j->first == 0 ? FIRST : j->first + j->at_once < j->rows ? MIDDLE : LAST;
+}
+
 static zx_dnnl_tensor tensor_of(const matrix *m, uint32_t outside)
 {
     return (zx_dnnl_tensor){

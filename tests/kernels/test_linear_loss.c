@@ -12,7 +12,7 @@ enum { ROWS = 150, WIDTH = 3, CLASSES = 270000 };
 
 static float some(uint64_t i)
 {
-    return (float)((i * 2654435761u >> 8 & 1023) / 512.0 - 1);
+    return (float)(i * 2654435761u >> 8 & 1023) / 512 - 1;
 }
 
 static zx_view view(zx_arena *mem, zx_dtype t, uint32_t rank, int64_t a, int64_t b)
