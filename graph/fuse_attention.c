@@ -274,7 +274,8 @@ static bool is_moved(const found *f)
     return false;
 }
 
-// How many of the three lie rows first, less those that lie heads first; below -3: neither is known.
+// How many of the three lie rows first, less those that lie heads first; below -3: neither is
+// known.
 static int32_t flat_saves(const heads *h)
 {
     const side *all[] = {&h->q, &h->k, &h->v};
