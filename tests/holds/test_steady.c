@@ -110,10 +110,11 @@ static zx_status open_job(zx_job *job, zx_options *o, zx_plan *plan, const struc
 {
     char *argv[32] = {(char *)(uintptr_t) "zerox"};
     int argc = 1;
-    char *text = zx_arena_printf(mem,
-                                 "train medium.onnx --data input_ids=synthetic --data "
-                                 "labels=synthetic --dim sequence=32 --threads %u --ranks %u %s",
-                                 row->threads, row->ranks, row->more);
+    char *text = zx_arena_printf(
+        mem,
+        "train medium.onnx --data input_ids=synthetic --data "
+        "labels=synthetic --dim sequence=32 --budget 1GB --threads %u --ranks %u %s",
+        row->threads, row->ranks, row->more);
     for (char *save = NULL, *word = strtok_r(text, " ", &save); word != NULL;
          word = strtok_r(NULL, " ", &save))
         argv[argc++] = word;
