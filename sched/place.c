@@ -1,6 +1,7 @@
 // place.c - addresses: orders are tried, and the best layout is mended until it is low enough.
 //
-// Free addresses are found by place_fit.c, when spans are there by place_columns.c, a layout is
+// Free addresses are found by place_fit.c and place_match.c, when spans are there by
+// place_columns.c, who is there at the same time by place_near.c, a layout is
 // mended by place_mend.c, and place_grid.c makes spans easier to lay beside each other.
 // SPDX-License-Identifier: Apache-2.0
 #include "sched/place.h"
@@ -13,12 +14,16 @@
 
 #define FORWARD 2.0 // by which a key grows
 // Work a span, which is what makes the time grow as the spans do: of one try, of mending it at
-// once, of all tries, of mending the best.
+// once, of all matches, of all other tries, of mending the best.
 #define EACH UINT64_C(2000)
 #define SOME UINT64_C(800)
+#define MATCHING UINT64_C(12000)
 #define TRYING UINT64_C(3000)
 #define MENDING UINT64_C(5000)
-#define STEP 128 // of what is enough: how much lower is tried at once
+#define MATCHES 6   // rounds
+#define FAR 1.2     // times enough: no rounds lead from there
+#define SOONER 0.02 // of the line, by which what ends too high comes sooner
+#define STEP 128    // of what is enough: how much lower is tried at once
 
 typedef enum order_kind { BY_SIZE, BY_BYTES, BY_MIX, BY_LENGTH, BY_START } order_kind;
 
@@ -84,6 +89,7 @@ tries[] = {
 
 typedef struct search {
     zx_placing p;
+    zx_near *near; // with some effort
     const zx_span *spans;
     uint64_t enough, top; // top: of the best so far
     uint64_t *best;       // and its offsets
@@ -123,7 +129,7 @@ static void try_orders(search *s, bool once)
     const uint64_t end = s->p.work + n * TRYING;
     const uint64_t enough = s->enough - s->enough % s->p.grid;
     zx_fitter *f = zx_fitter_make(&s->p);
-    zx_mender *m = once ? NULL : zx_mender_make(&s->p);
+    zx_mender *m = once ? NULL : zx_mender_make(&s->p, s->near);
     item *items = ZX_NEW(mem, item, n);
     uint32_t *order = ZX_NEW(mem, uint32_t, n);
     uint8_t *rules = ZX_NEW(mem, uint8_t, n);
@@ -145,12 +151,46 @@ static void try_orders(search *s, bool once)
     }
 }
 
+// In order of start, beside what ends when it does; what ended too high comes sooner the next time.
+static const zx_match_rule matches[] = {{true, false}, {false, true}, {true, true}};
+
+static void try_matches(search *s)
+{
+    zx_arena *mem = s->p.mem;
+    const uint32_t n = s->p.n;
+    const uint64_t enough = s->enough - s->enough % s->p.grid;
+    zx_matcher *m = zx_matcher_make(&s->p, s->near);
+    item *items = ZX_NEW(mem, item, n);
+    uint32_t *order = ZX_NEW(mem, uint32_t, n);
+    const uint64_t end = s->p.work + n * MATCHING;
+    double most = 1;
+    for (uint32_t i = 0; i < n; i++) most = fmax(most, (double)s->p.end[i]);
+    for (uint32_t k = 0; k < ZX_COUNT(matches); k++) {
+        for (uint32_t i = 0; i < n; i++) {
+            const double from = (double)s->p.begin[i], to = (double)s->p.end[i];
+            items[i] = (item){-from + 1e-5 * (to - from), i};
+        }
+        for (uint32_t round = 0; round < MATCHES && s->top > s->enough; round++) {
+            sort(items, n, order);
+            const uint64_t left = s->p.work < end ? end - s->p.work : 0;
+            if (!zx_match(m, order, matches[k], enough, left < n * EACH ? left : n * EACH)) break;
+            keep(s);
+            if (round > 0 && (double)top_of(&s->p, s->spans) > FAR * (double)s->enough) break;
+            for (uint32_t q = 0; q < n; q++) {
+                const uint32_t i = items[q].span;
+                if (s->p.offset[i] + s->p.bytes[i] > s->enough)
+                    items[q].key += most * SOONER * (round + 1);
+            }
+        }
+    }
+}
+
 // Ever lower, in steps that are a part of the way down: a low layout is easier to mend from one
 // that is hardly higher. What doesn't succeed is tried half as far.
 static void mend(search *s, uint32_t effort)
 {
     const uint64_t work = s->p.n * MENDING * effort, end = s->p.work + work;
-    zx_mender *m = zx_mender_make(&s->p);
+    zx_mender *m = zx_mender_make(&s->p, s->near);
     uint64_t step = s->enough / STEP + s->p.grid;
     while (s->top > s->enough && s->p.work < end) {
         uint64_t goal = s->top - s->enough > step ? s->top - step : s->enough;
@@ -172,7 +212,9 @@ static uint64_t place(zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t mic
     search s = {.spans = spans, .enough = enough, .top = UINT64_MAX};
     zx_placing_make(spans, n, n_steps, micro_batches, grid, &mem, &s.p);
     s.best = ZX_NEW(&mem, uint64_t, n);
-    try_orders(&s, effort == 0);
+    if (effort > 0) s.near = zx_near_make(&s.p);
+    if (effort > 0) try_matches(&s);
+    if (s.top > enough) try_orders(&s, effort == 0);
     if (s.top > enough && s.top < UINT64_MAX && effort > 0) mend(&s, effort);
     for (uint32_t i = 0; i < n; i++) spans[i].offset = s.best[i];
     *work += s.p.work;

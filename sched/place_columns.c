@@ -149,6 +149,8 @@ void zx_placing_make(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_
     out->bytes = ZX_NEW(mem, uint64_t, n);
     out->steps = ZX_NEW(mem, uint64_t, n);
     out->start = ZX_NEW(mem, int64_t, n);
+    out->begin = ZX_NEW(mem, int64_t, n);
+    out->end = ZX_NEW(mem, int64_t, n);
     out->always = ZX_NEW(mem, bool, n);
     out->offset = ZX_NEW(mem, uint64_t, n);
     out->circle.at = ZX_NEW(mem, uint32_t, n + (size_t)1);
@@ -160,6 +162,8 @@ void zx_placing_make(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_
         out->bytes[i] = (s->bytes + grid - 1) / grid * grid;
         out->steps[i] = (uint64_t)length_of(s) * times;
         out->start[i] = s->from - r.n * round_of(s->from, r.n);
+        out->begin[i] = micro_batches == 1 || s->repeat == 1 ? s->from : out->start[i];
+        out->end[i] = out->begin[i] + length_of(s) - 1;
         out->always[i] = s->repeat == 0;
         put_circle(&circle, mem, s, r.n);
         if (s->repeat > 0) put_line(&line, mem, s, &r);

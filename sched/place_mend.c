@@ -12,42 +12,6 @@
 #define DIGIT 8 // bits
 #define SPAN 24 // bits of a change that name its span
 
-// ---- who shares a step with whom ----------------------------------------------------------------
-
-typedef struct item { // a piece
-    uint32_t lo, hi, span;
-} item;
-
-typedef struct crowd { // pieces in order of lo, and a tree that knows how far those below a node go
-    uint32_t n, leaves;
-    item *items;
-    uint32_t *begin; // by column: the first item with this lo or a later one
-    uint32_t *far;   // by node: 1 + the highest hi; 0: none
-} crowd;
-
-static void crowd_make(crowd *c, const zx_placing *p, const zx_columns *columns, bool always)
-{
-    uint32_t *at = ZX_NEW(p->mem, uint32_t, columns->n + (size_t)2);
-    for (uint32_t i = 0; i < p->n; i++)
-        for (uint32_t k = columns->at[i]; p->always[i] == always && k < columns->at[i + 1]; k++)
-            at[columns->pieces[k].lo + 1]++;
-    for (uint32_t k = 0; k < columns->n; k++) at[k + 1] += at[k];
-    c->n = at[columns->n];
-    c->begin = zx_arena_copy(p->mem, at, (columns->n + (size_t)2) * sizeof *at);
-    c->items = ZX_NEW(p->mem, item, c->n);
-    for (uint32_t i = 0; i < p->n; i++)
-        for (uint32_t k = columns->at[i]; p->always[i] == always && k < columns->at[i + 1]; k++) {
-            const zx_piece x = columns->pieces[k];
-            c->items[at[x.lo]++] = (item){x.lo, x.hi, i};
-        }
-    c->leaves = 1;
-    while (c->leaves < c->n) c->leaves *= 2;
-    c->far = ZX_NEW(p->mem, uint32_t, 2 * (size_t)c->leaves);
-    for (uint32_t k = 0; k < c->n; k++) c->far[c->leaves + k] = c->items[k].hi + 1;
-    for (uint32_t v = c->leaves - 1; v > 0; v--)
-        c->far[v] = c->far[2 * v] > c->far[2 * v + 1] ? c->far[2 * v] : c->far[2 * v + 1];
-}
-
 // ---- taking out and putting in ------------------------------------------------------------------
 
 // Of what is in the way, as an address rises: twice the address, and 1 where a span comes (what
@@ -56,48 +20,23 @@ typedef uint64_t change;
 
 struct zx_mender {
     zx_placing *p;
-    crowd always, shadow, line; // as the shelves of place_fit.c
-    bool *out;                  // by span: it has no address now
-    uint32_t *thrown;           // by span: how often it was taken out
-    double *price;              // by span: of taking it out for the first time
-    uint32_t *seen, now;        // by span: the last time that it was found
-    uint32_t n_heap, *heap;     // spans that are out, the one to be placed next on top
-    uint32_t n_near, *near;     // spans that share a step with the one at hand
+    zx_near *all;
+    bool *out;              // by span: it has no address now
+    uint32_t *thrown;       // by span: how often it was taken out
+    double *price;          // by span: of taking it out for the first time
+    uint32_t n_heap, *heap; // spans that are out, the one to be placed next on top
+    uint32_t n_near, *near; // spans that share a step with the one at hand
     change *changes, *sorted;
     uint64_t *was;
 };
 
-static void find_below(zx_mender *m, const crowd *c, uint32_t node, uint32_t first, uint32_t width,
-                       uint32_t end, uint32_t lo)
-{
-    if (first >= end || c->far[node] <= lo) return;
-    m->p->work++;
-    if (width == 1) {
-        const uint32_t i = c->items[first].span;
-        if (m->seen[i] == m->now) return;
-        m->seen[i] = m->now;
-        if (!m->out[i]) m->near[m->n_near++] = i;
-        return;
-    }
-    find_below(m, c, 2 * node, first, width / 2, end, lo);
-    find_below(m, c, 2 * node + 1, first + width / 2, width / 2, end, lo);
-}
-
-static void find_in(zx_mender *m, const crowd *c, zx_piece x)
-{
-    find_below(m, c, 1, 0, c->leaves, c->begin[x.hi + 1], x.lo);
-}
-
 static void find_near(zx_mender *m, uint32_t span)
 {
-    const zx_columns *c = &m->p->circle, *l = &m->p->line;
+    uint32_t n;
+    const uint32_t *list = zx_near_find(m->all, span, &n);
     m->n_near = 0;
-    m->seen[span] = ++m->now;
-    for (uint32_t i = c->at[span]; i < c->at[span + 1]; i++) {
-        find_in(m, &m->always, c->pieces[i]);
-        if (m->p->always[span]) find_in(m, &m->shadow, c->pieces[i]);
-    }
-    for (uint32_t i = l->at[span]; i < l->at[span + 1]; i++) find_in(m, &m->line, l->pieces[i]);
+    for (uint32_t k = 0; k < n; k++)
+        if (!m->out[list[k]]) m->near[m->n_near++] = list[k];
 }
 
 static double size_of(const zx_placing *p, uint32_t span)
@@ -225,19 +164,16 @@ static void place(zx_mender *m, uint32_t span, uint64_t most)
     m->out[span] = false;
 }
 
-zx_mender *zx_mender_make(zx_placing *p)
+zx_mender *zx_mender_make(zx_placing *p, zx_near *near)
 {
     zx_mender *m = ZX_NEW(p->mem, zx_mender, 1);
     m->p = p;
-    crowd_make(&m->always, p, &p->circle, true);
-    crowd_make(&m->shadow, p, &p->circle, false);
-    crowd_make(&m->line, p, &p->line, false);
+    m->all = near;
     m->out = ZX_NEW(p->mem, bool, p->n);
     m->thrown = ZX_NEW(p->mem, uint32_t, p->n);
     m->price = ZX_NEW(p->mem, double, p->n);
     for (uint32_t i = 0; i < p->n; i++)
         m->price[i] = sqrt((double)p->bytes[i]) * (double)p->steps[i];
-    m->seen = ZX_NEW(p->mem, uint32_t, p->n);
     m->heap = ZX_NEW(p->mem, uint32_t, p->n);
     m->near = ZX_NEW(p->mem, uint32_t, p->n);
     m->changes = ZX_NEW(p->mem, change, 2 * (size_t)p->n);

@@ -22,14 +22,15 @@ typedef struct zx_columns { // the pieces of span i are [at[i], at[i + 1])
 
 typedef struct zx_placing {
     uint32_t n;
-    uint64_t grid;     // a multiple of ZX_ALIGN; addresses are multiples of it
-    uint64_t *bytes;   // by span: a multiple of the grid
-    uint64_t *steps;   // that it lasts, all micro-batches together
-    int64_t *start;    // on the circle
-    bool *always;      // it is in every micro-batch
-    zx_columns circle; // of all spans
-    zx_columns line;   // of those that aren't in every micro-batch
-    uint64_t *offset;  // the layout at hand
+    uint64_t grid;        // a multiple of ZX_ALIGN; addresses are multiples of it
+    uint64_t *bytes;      // by span: a multiple of the grid
+    uint64_t *steps;      // that it lasts, all micro-batches together
+    int64_t *start;       // on the circle
+    int64_t *begin, *end; // of the line; of what comes back, on the circle
+    bool *always;         // it is in every micro-batch
+    zx_columns circle;    // of all spans
+    zx_columns line;      // of those that aren't in every micro-batch
+    uint64_t *offset;     // the layout at hand
     zx_arena *mem;
     uint64_t work; // so far
 } zx_placing;
@@ -55,10 +56,26 @@ zx_fitter *zx_fitter_make(zx_placing *p);
 bool zx_fit(zx_fitter *f, const uint32_t *order, const uint8_t *rules, uint64_t most,
             uint64_t work);
 
+// place_near.c: spans that share a step with one; the list is good until the next call.
+typedef struct zx_near zx_near;
+zx_near *zx_near_make(zx_placing *p);
+const uint32_t *zx_near_find(zx_near *f, uint32_t span, uint32_t *n);
+
+// place_match.c: every span in an order, each in a gap below `most` where a neighbour in address
+// ends when it does; where there is none, the lowest that fits. False: that takes more than `work`.
+typedef struct zx_matcher zx_matcher;
+typedef struct zx_match_rule {
+    bool edges;   // to lie at an end of all addresses is as good as to agree
+    bool weighed; // how well ends agree counts as much as what is left of a gap
+} zx_match_rule;
+zx_matcher *zx_matcher_make(zx_placing *p, zx_near *near);
+bool zx_match(zx_matcher *m, const uint32_t *order, zx_match_rule rule, uint64_t most,
+              uint64_t work);
+
 // place_mend.c: moves what ends above `most`, and what is in its way, until all ends below: true,
 // or for as long as `work` allows: false (offsets are as before then).
 typedef struct zx_mender zx_mender;
-zx_mender *zx_mender_make(zx_placing *p);
+zx_mender *zx_mender_make(zx_placing *p, zx_near *near);
 bool zx_mend(zx_mender *m, uint64_t most, uint64_t work);
 
 #endif
