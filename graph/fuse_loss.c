@@ -9,6 +9,11 @@
 
 #define MOST_STEPS 8
 
+// The operator has its weight and the weight's gradient whole at the same time, two products have
+// them one after the other but keep the scores: with few rows those are the smaller. It saves time,
+// so it may take something: with fewer rows than an eighth of the weight's they stay products.
+#define FEW_ROWS 8
+
 // What was done to the rows of a tensor whose last dim are the classes: nodes, the last first.
 typedef struct rows {
     const zx_node *step[MOST_STEPS];
@@ -193,6 +198,8 @@ bool zx_fuse_loss(zx_match *m, uint32_t node, uint32_t *out)
     const rows r = rows_behind(m, scores, last_dim(zx_m_shape(m, scores)));
     const zx_node *layer = layer_of(m, r.from);
     if (layer == NULL) return false;
+    const zx_shape *s = zx_m_shape(m, scores), *x = zx_m_shape(m, zx_m_in(m, layer, 0));
+    if (FEW_ROWS * zx_shape_span(s, 0, s->rank - 1) < last_dim(x)) return false;
     const uint32_t in[] = {do_to(m, &r, zx_m_in(m, layer, 0)), zx_m_in(m, layer, 1),
                            zx_m_in(m, n, 1), zx_m_in(m, layer, 2)};
     zx_attrs a = n->attrs;
