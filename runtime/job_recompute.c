@@ -309,16 +309,22 @@ static zx_status find(search *s, uint32_t *out, zx_err *err)
     s->o.roomy = false; // of plans that are compared
     ZX_TRY(try(s, 0, err));
     if (s->n == 0 || (roomy && s->at[0].fits)) return ZX_OK;
-    if (s->o.least) { // the fewest bytes of all and of none, and in those the fastest
-        ZX_TRY(try(s, s->n, err));
-        s->o.budget = s->at[s->at[0].bytes <= s->at[s->n].bytes ? 0 : s->n].bytes;
+    if (s->o.least) { // the fewest bytes of a grid, and in those the fastest
+        for (uint32_t i = 1; i <= GRID; i++) {
+            const uint32_t k = s->n * i / GRID;
+            ZX_TRY(try(s, k, err));
+            if (s->at[k].bytes < s->at[first].bytes) first = k;
+        }
+        s->o.budget = s->at[first].bytes;
         s->o.least = false;
         memset(s->at, 0, (s->n + 1) * sizeof *s->at);
         ZX_TRY(try(s, 0, err));
+        ZX_TRY(try(s, first, err));
+    } else if (!s->at[0].fits) {
+        ZX_TRY(try(s, s->n, err));
+        if (!s->at[s->n].fits) return ZX_OK;
+        ZX_TRY(first_that_fits(s, 0, s->n, &first, err));
     }
-    if (!s->at[0].fits) ZX_TRY(try(s, s->n, err));
-    if (!s->at[0].fits && !s->at[s->n].fits) return ZX_OK;
-    if (!s->at[0].fits) ZX_TRY(first_that_fits(s, 0, s->n, &first, err));
     ZX_TRY(find_fastest(s, first, err));
     const double most = s->at[fastest(s)].seconds * AS_GOOD;
     while (!s->at[*out].done || s->at[*out].seconds > most) ++*out;
