@@ -358,7 +358,8 @@ static void names_are_shown_harmless(void **state)
     static const char *const args[] = {
         "train $IN/m\x1b[2J.onnx --steps 2 --ranks 2 --out o\x1b[2J --report r\x1b[2J",
         "train $IN/m\x1b[2J.onnx --steps 600 --out o --log l\x1b[2J --no-save",
-        "compare $IN/m\x1b[2J.onnx --ranks 2 --policies zerox,ddp --execute --report c\x1b[2J",
+        "compare $IN/m\x1b[2J.onnx --ranks 2 --policies zerox,ddp --execute --steps 9 --report "
+        "c\x1b[2J",
         "plan $IN/m\x1b[2J.onnx --ranks 2",
         "simulate $IN/m\x1b[2J.onnx --machine h100x2",
     };

@@ -141,15 +141,16 @@ static void compared(void **state ZX_UNUSED)
     char args[2048];
     arguments(&models[0], args, sizeof args);
     const uint64_t full = least(args, "full"), none = least(args, "none");
-    const int code = holds_zerox("compare",
-                                 "compare %s --policies zero2,zerox --execute --recompute auto "
-                                 "--budget %llu",
-                                 args, (unsigned long long)(none + (none - full) / 8));
+    const int code =
+        holds_zerox("compare",
+                    "compare %s --policies zero2,zerox --execute --steps 9 --recompute auto "
+                    "--budget %llu",
+                    args, (unsigned long long)(none + (none - full) / 8));
     if (code != 0) fail_msg("exit code %d: %s", code, holds_read("compare.err", &(size_t){0}));
     assert_true(holds_says("compare.out", "zerox, recompute auto"));
     assert_true(holds_says("compare.out", "losses identical: yes"));
     assert_int_equal(holds_zerox("compare",
-                                 "compare %s --policies zero2,hooks,zerox --execute "
+                                 "compare %s --policies zero2,hooks,zerox --execute --steps 9 "
                                  "--recompute full",
                                  args),
                      0);
