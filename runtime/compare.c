@@ -55,14 +55,19 @@ void zx_compare_interval(const double *x, uint32_t n, double *from, double *to)
     free(sorted);
 }
 
+double zx_compare_off(const double *x, uint32_t n)
+{
+    double from, to;
+    const double median = zx_compare_median(x, n);
+    zx_compare_interval(x, n, &from, &to);
+    return median > 0 ? fmax(to - median, median - from) / median : 0;
+}
+
 double zx_compare_known(const zx_compare *c)
 {
     double known = 0;
-    for (uint32_t i = 0; i < c->n_rows; i++) {
-        const zx_compare_row *r = &c->rows[i];
-        if (r->n_steps == 0 || !(r->median > 0)) continue;
-        known = fmax(known, fmax(r->to - r->median, r->median - r->from) / r->median);
-    }
+    for (uint32_t i = 0; i < c->n_rows; i++)
+        known = fmax(known, zx_compare_off(c->rows[i].steps, c->rows[i].n_steps));
     return known;
 }
 

@@ -57,7 +57,9 @@ double zx_compare_median(const double *x, uint32_t n); // 0 of none
 // The 95 % interval of the median of n values, from their ranks alone; the least and the greatest
 // where n is too few for one.
 void zx_compare_interval(const double *x, uint32_t n, double *from, double *to);
-// How far a median may be off: the widest of all rows, by the median. 0: nothing was executed.
+// How far the median of n values may be off at most, by that interval and the median; 0 of none.
+double zx_compare_off(const double *x, uint32_t n);
+// The same, the widest of all rows. 0: nothing was executed.
 double zx_compare_known(const zx_compare *c);
 
 void zx_compare_table(const zx_compare *c, zx_text *out);
