@@ -17,6 +17,8 @@ static void bound_of(const zx_problem *p, const zx_bound_view *v, zx_bound *out)
     *out = (zx_bound){0};
     zx_bound_facts_make(p, v, &mem, &f);
     zx_bound_chain(&f, out);
+    if (v->max_cuts == 0) out->walk = zx_bound_walk(&f);
+    out->seconds = fmax(out->chain, out->walk);
     zx_arena_free(&mem);
 }
 

@@ -14,8 +14,10 @@
 //   most room between i and j, so each byte costs its share of a launch's latency.
 //
 // Windows that don't overlap add up: the bound is the best chain of them, from the first step, when
-// nothing is whole, to the last reduce, when nothing waits. `zx_bound_certify` solves a linear
-// program besides, in which what passes from one window to the next is one and the same.
+// nothing is whole, to the last reduce, when nothing waits. Where launches wait for room windows
+// say little; so the line is also walked along from launch to launch, by the shortest of all ways
+// (bound_walk.c). `zx_bound_certify` solves a linear program besides, in which what passes from one
+// window to the next is one and the same.
 //
 // Not counted: room that is lost between addresses, handoffs, limits that a configuration names
 // beside the budget.
@@ -46,10 +48,11 @@ typedef struct zx_bound {
     double path;             // compute, with start and tail
     double start, tail;      // of path: before compute can go on, after it has nothing left
     double chain;            // the best chain of windows
+    double walk;             // along the line from launch to launch
     double certified;        // the linear program's; 0: not asked for
     double moving;           // of compute: seconds of one thread that moves and adds bytes
     double latency;          // of wire: what launches cost beside their bytes
-    double saved;            // seconds that 64 MiB more would take off the bound
+    double saved;            // seconds that 64 MiB more would take off the chain
     uint64_t wire_bytes;     // that a rank receives at least, and sends
     uint64_t regather_bytes; // of them: what can't stay whole
     uint32_t launches;       // at least so many

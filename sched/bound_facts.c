@@ -306,7 +306,7 @@ static void find_launches(zx_bound_facts *f, const double *spared)
 static void find_grads(zx_bound_facts *f)
 {
     const zx_problem *p = f->p;
-    const double *share = find_shares(f);
+    const double *share = f->share = find_shares(f);
     f->ready = ZX_NEW(f->mem, double, f->n_cuts + 1);
     f->wired = ZX_NEW(f->mem, double, f->n_cuts + 1);
     for (uint32_t g = 0; g < p->n_grads; g++) {
@@ -321,7 +321,8 @@ static void find_grads(zx_bound_facts *f)
         f->ready[k + 1] += f->ready[k];
         f->wired[k + 1] += f->wired[k];
     }
-    find_pend(f, share, find_spared(f, share, false));
+    f->whole_at = find_spared(f, share, false);
+    find_pend(f, share, f->whole_at);
     f->spared_at = find_spared(f, share, true);
     find_launches(f, f->spared_at);
 }

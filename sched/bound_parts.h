@@ -40,7 +40,9 @@ typedef struct zx_bound_facts {
     uint32_t n_cuts;
     uint32_t *cut; // n_cuts + 1; the first is 0, the last n: that of the next circle
     double *gather_most, *reduce_most; // by slot: bytes of a launch that is under way there
+    double *share;                     // by gradient: bytes that take room where it waits
     double *spared_at; // by step: gradients that are whole after it, in `base` at it
+    double *whole_at;  // the same of those that are whole before it
     double *ready;     // n_cuts + 1: bytes of gradients that are whole at a cut
     double *wired;     // the same on the wire: of some a part takes no room while it waits
     double *spared;    // n_cuts: of them, in `base` at the cut all the same
@@ -142,5 +144,7 @@ typedef struct zx_bound_wholes {
 void zx_bound_wholes_make(const zx_bound_facts *f, zx_bound_wholes *out);
 
 void zx_bound_chain(const zx_bound_facts *f, zx_bound *out);
+// Seconds of the whole line, from launch to launch (bound_walk.c).
+double zx_bound_walk(const zx_bound_facts *f);
 
 #endif

@@ -171,7 +171,7 @@ static void draw_steps(drawer *d)
 // ---- the machine --------------------------------------------------------------------------------
 
 // Moving all that is read and reduced takes `ratio` times as long as computing.
-static void draw_machine(drawer *d)
+static void draw_machine(drawer *d, double least, double most)
 {
     zx_problem *p = d->p;
     zx_machine *m = &p->machine;
@@ -181,7 +181,7 @@ static void draw_machine(drawer *d)
     for (uint32_t g = 0; g < p->n_grads; g++) bytes += (double)d->wire[d->grads[g].unit];
     if (compute <= 0) compute = 1e-3;
     const double ratio = exp(between(d, log(0.25), log(3))), wire = ratio * compute;
-    const double share = chance(d, 0.2) ? 0 : between(d, 0, 0.6); // of it, latency
+    const double share = chance(d, 0.2) ? 0 : between(d, least, most); // of it, latency
     const double rate = bytes * (p->ranks - 1) / p->ranks / (wire * (1 - share));
     const double latency = share * wire / launches;
     const uint32_t kind = pick(d, 0, 2);
@@ -238,27 +238,84 @@ static void draw_limit(drawer *d)
     p->limit = least + (uint64_t)((double)(most - least) * part);
 }
 
+static void open_drawing(drawer *d)
+{
+    zx_problem *p = d->p;
+    p->ranks = 1u << pick(d, 1, 3);
+    p->seconds = d->seconds = ZX_NEW(d->mem, double, p->n_steps);
+    p->base = d->base = ZX_NEW(d->mem, uint64_t, p->n_steps);
+    p->unit_bytes = d->bytes = ZX_NEW(d->mem, uint64_t, MOST_READS);
+    p->unit_wire = d->wire = ZX_NEW(d->mem, uint64_t, MOST_READS);
+    p->unit_elements = d->elements = ZX_NEW(d->mem, uint64_t, MOST_READS);
+    p->reads = d->reads = ZX_NEW(d->mem, zx_read, MOST_READS);
+    p->read_at = d->read_at = ZX_NEW(d->mem, uint32_t, p->n_steps + 1);
+    p->grads = d->grads = ZX_NEW(d->mem, zx_grad, MOST_GRADS);
+}
+
 zx_problem truth_draw(uint32_t seed, zx_arena *mem)
 {
     zx_problem p = {.ranks = 2};
     drawer d = {.state = seed, .mem = mem, .p = &p};
     p.micro_batches = chance(&d, 0.15) ? 2 : 1;
     p.n_steps = p.micro_batches > 1 ? 3 : pick(&d, 3, 7);
-    p.ranks = 1u << pick(&d, 1, 3);
-    p.seconds = d.seconds = ZX_NEW(mem, double, p.n_steps);
-    p.base = d.base = ZX_NEW(mem, uint64_t, p.n_steps);
-    p.unit_bytes = d.bytes = ZX_NEW(mem, uint64_t, MOST_READS);
-    p.unit_wire = d.wire = ZX_NEW(mem, uint64_t, MOST_READS);
-    p.unit_elements = d.elements = ZX_NEW(mem, uint64_t, MOST_READS);
-    p.reads = d.reads = ZX_NEW(mem, zx_read, MOST_READS);
-    p.read_at = d.read_at = ZX_NEW(mem, uint32_t, p.n_steps + 1);
-    p.grads = d.grads = ZX_NEW(mem, zx_grad, MOST_GRADS);
+    open_drawing(&d);
     draw_units(&d);
     draw_reads(&d);
     draw_grads(&d);
     draw_steps(&d);
-    draw_machine(&d);
+    draw_machine(&d, 0, 0.6);
     draw_limit(&d);
     if (chance(&d, 0.5)) p.after = between(&d, 0, 0.5e-3);
+    return p;
+}
+
+// ---- tight lines --------------------------------------------------------------------------------
+
+// Forward through two or three units, and back, where each leaves a gradient of its size; now and
+// then twice in a micro-batch, as what is recomputed. Room for one to two and a half of them, and
+// launches that cost much beside their bytes.
+static void draw_line(drawer *d)
+{
+    zx_problem *p = d->p;
+    const uint32_t n = p->n_steps, most = chance(d, 0.5) ? 1 : 4;
+    uint64_t unit = 0;
+    for (uint32_t u = 0; u < p->n_units; u++) {
+        d->bytes[u] = d->wire[u] = (uint64_t)UNIT_BYTES * (most == 1 ? 4 : pick(d, 1, most));
+        d->elements[u] = d->wire[u] / 4;
+        if (d->bytes[u] > unit) unit = d->bytes[u];
+    }
+    for (uint32_t t = 0; t < n; t++) {
+        const uint32_t u = t < p->n_units ? t : n - 1 - t;
+        d->seconds[t] = between(d, 0.8e-3, 1.2e-3) * (t < n / 2 ? 1 : 2);
+        if (u < p->n_units) add_read(d, t, u);
+    }
+    if (p->micro_batches == 1 && chance(d, 0.2)) add_read(d, n - 1, 1);
+    for (uint32_t t = 0, r = 0; t <= n; t++) {
+        while (r < p->n_reads && d->reads[r].step < t) r++;
+        d->read_at[t] = r;
+    }
+    for (uint32_t u = 0; u < p->n_units && p->n_grads < MOST_GRADS + 1 - p->micro_batches; u++) {
+        const int64_t ready = (int64_t)n - u;
+        add_grad(d, (zx_grad){u, u, ready, ready, p->micro_batches > 1 ? n + ready - 1 : n,
+                              d->bytes[u]});
+        d->base[ready - 1] += d->bytes[u];
+    }
+    for (uint32_t t = 0; t < n && chance(d, 0.7); t++)
+        d->base[t] += (t < n - 1 - t ? t + 1 : n - t) * (uint64_t)UNIT_BYTES / 2;
+    d->p->limit = (uint64_t)(between(d, 0, 1.5) * (double)unit / 64) * 64;
+}
+
+zx_problem truth_draw_line(uint32_t seed, zx_arena *mem)
+{
+    zx_problem p = {.ranks = 2};
+    drawer d = {.state = seed, .mem = mem, .p = &p};
+    p.micro_batches = chance(&d, 0.2) ? 2 : 1;
+    p.n_units = p.micro_batches > 1 ? 2 : pick(&d, 2, 3);
+    p.n_steps = 2 * p.n_units + (p.micro_batches == 1 && chance(&d, 0.3));
+    open_drawing(&d);
+    draw_line(&d);
+    const uint64_t more = p.limit;
+    draw_machine(&d, 0.1, 0.9);
+    p.limit = truth_least(&p) + more;
     return p;
 }

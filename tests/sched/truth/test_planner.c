@@ -1,7 +1,8 @@
 // test_planner.c - the planner against the best there is, on problems small enough to try
 // everything. ZX_TRUTH=N: on N problems, with a summary; ZX_TRUTH_SHOW=1: and each on which the
-// planner isn't optimal, with both solutions. ZX_TRUTH_FROM=N: the first one. Problems this small
-// the planner searches to the end; what its list scheduler alone gives is shown beside that.
+// planner isn't optimal, with both solutions. ZX_TRUTH_FROM=N: the first one. ZX_TRUTH_LINES=1:
+// tight lines in place of what is drawn from all there is. Problems this small the planner searches
+// to the end; what its list scheduler alone gives is shown beside that.
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>
@@ -148,12 +149,12 @@ static void count(share *s, uint32_t seed, double ratio)
     s->worst_seed = seed;
 }
 
-static void run(uint32_t from, uint32_t n, bool shows, summary *s)
+static void run(bool lines, uint32_t from, uint32_t n, bool shows, summary *s)
 {
     *s = (summary){0};
     for (uint32_t seed = from; seed < from + n; seed++) {
         zx_arena mem = {0};
-        const zx_problem p = truth_draw(seed, &mem);
+        const zx_problem p = lines ? truth_draw_line(seed, &mem) : truth_draw(seed, &mem);
         verdict v;
         const clock_t was = clock();
         compare(&p, &mem, &v);
@@ -199,10 +200,11 @@ static bool holds(const summary *s)
     return s->planner.optimal * 100 >= s->n * 99 && s->planner.near == s->n;
 }
 
-static void test_planner(void **state ZX_UNUSED)
+static void test_planner(void **state)
 {
+    const bool *lines = *state;
     summary s;
-    run(0, FEW, true, &s);
+    run(*lines, 0, FEW, true, &s);
     put(&s);
     assert_int_equal(s.broken, 0);
     assert_int_equal(s.above, 0);
@@ -211,12 +213,14 @@ static void test_planner(void **state ZX_UNUSED)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planner)};
+    static const bool kinds[] = {false, true};
+    const struct CMUnitTest tests[] = {zx_case("drawn", test_planner, &kinds[0]),
+                                       zx_case("tight lines", test_planner, &kinds[1])};
     const char *n = getenv("ZX_TRUTH"), *from = getenv("ZX_TRUTH_FROM");
     summary s;
     if (n == NULL) return cmocka_run_group_tests(tests, NULL, NULL);
-    run(from != NULL ? (uint32_t)strtoul(from, NULL, 10) : 0, (uint32_t)strtoul(n, NULL, 10),
-        getenv("ZX_TRUTH_SHOW") != NULL, &s);
+    run(getenv("ZX_TRUTH_LINES") != NULL, from != NULL ? (uint32_t)strtoul(from, NULL, 10) : 0,
+        (uint32_t)strtoul(n, NULL, 10), getenv("ZX_TRUTH_SHOW") != NULL, &s);
     put(&s);
     return s.broken > 0 || s.above > 0 || !holds(&s);
 }

@@ -16,6 +16,8 @@
 // A problem: 3 to 7 steps in all, 1 to 6 units to gather, up to 8 reads of them, 0 to 3 gradients;
 // the same for a seed.
 zx_problem truth_draw(uint32_t seed, zx_arena *mem);
+// The shape of training where memory is tight: see draw.c. Two or three units.
+zx_problem truth_draw_line(uint32_t seed, zx_arena *mem);
 // The least limit that anything fits in: every gather at its use, every reduce waited for at once.
 uint64_t truth_least(const zx_problem *p);
 
