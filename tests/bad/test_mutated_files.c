@@ -241,7 +241,7 @@ static void go_through(const struct row *row, progress *p)
         zx_err err = {0};
         p->at = i;
         make_file(row, i, npy, n);
-        alarm(20);
+        alarm(HANG_SECONDS);
         const zx_status st = read_all(row, &err);
         alarm(0);
         p->ok += st == ZX_OK;

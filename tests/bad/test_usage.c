@@ -169,7 +169,7 @@ static void devices_and_pipes_are_accepted(void **state)
     assert_int_equal(mkfifo("pipe", 0666), 0);
     const pid_t pid = bad_start(M "--steps 3 --log pipe --save s --no-save");
     char *log = bad_read("pipe", NULL); // until the writer closes it
-    bad_end(pid, BAD_SECONDS, &r);
+    bad_end(pid, &r);
     bad_expect(&r, 0, NULL);
     assert_non_null(strstr(log, "{\"step\": 3, "));
     free(log);
@@ -281,7 +281,7 @@ static void a_file_too_large(void **state)
         const pid_t pid = bad_start(args[i % 2]);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
         signal(SIGXFSZ, SIG_DFL);
-        bad_end(pid, BAD_SECONDS, &r);
+        bad_end(pid, &r);
         bad_expect(&r, i % 2 == 0 ? 1 : 4, "File too large");
         bad_format(&r);
         assert_int_equal(count_temporary("o"), 0);

@@ -516,13 +516,10 @@ static void compare_lines(void)
         zx_problem p;
         zx_solution s;
         zx_price interval, whole;
-        uint64_t least = 0, all = 0;
+        uint64_t least = 0;
         uint32_t turn;
-        bench_random_line(seed, &mem, &p, &turn);
-        for (uint32_t u = 0; u < p.n_units; u++) all += p.unit_bytes[u];
-        (void)zx_solve(&p, &mem, &s, &least); // nothing fits in no bytes
-        p.limit = least + all * (seed % 7) / 6;
-        if (zx_solve(&p, &mem, &s, &least) && bench_whole_step_best(&p, turn, &whole)) {
+        if (bench_random_line(seed, &mem, &p, &turn) && zx_solve(&p, &mem, &s, &least) &&
+            bench_whole_step_best(&p, turn, &whole)) {
             zx_problem_price(&p, &s, &interval);
             const bool ends = interval.seconds < NEVER && whole.seconds < NEVER;
             const double ratio = ends ? interval.seconds / whole.seconds : 1;

@@ -85,8 +85,9 @@ static inline uint32_t bench_draw(uint64_t *state, uint32_t below)
 #define BENCH_LAYERS 12
 
 // 2 to 12 layers of 1 to 3 units, forward and back; sizes, times, activations, 1 to 4 micro-batches
-// and what is read again are drawn. The limit is the caller's.
-static inline void bench_random_line(uint32_t seed, zx_arena *mem, zx_problem *out, uint32_t *turn)
+// and what is read again are drawn. The limit is between the least there is a solution for and what
+// everything takes. False: there is a solution in no bytes at all.
+static inline bool bench_random_line(uint32_t seed, zx_arena *mem, zx_problem *out, uint32_t *turn)
 {
     uint64_t r = seed;
     const uint32_t layers = 2 + bench_draw(&r, BENCH_LAYERS - 1), n = 2 * layers;
@@ -137,6 +138,12 @@ static inline void bench_random_line(uint32_t seed, zx_arena *mem, zx_problem *o
     out->machine.cores = 0;
     zx_machine_link(&out->machine, 1e7, 1e-5 * bench_draw(&r, 5));
     *turn = layers;
+    uint64_t least = 0, all = 0;
+    zx_solution s;
+    if (zx_solve(out, mem, &s, &least)) return false;
+    for (uint32_t u = 0; u < out->n_units; u++) all += bytes[u];
+    out->limit = least + all * (seed % 7) / 6;
+    return true;
 }
 
 #endif

@@ -146,6 +146,13 @@ bool holds_says(const char *path, const char *what)
     return found;
 }
 
+bool holds_ran(const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/log.jsonl", name);
+    return access(path, F_OK) == 0;
+}
+
 // ---- what a run left ---------------------------------------------------------------------------
 
 uint32_t holds_log(const char *name, holds_row *rows)

@@ -13,18 +13,6 @@
 #include "proto/safetensors.h"
 #include "tests/test.h"
 
-// Under a sanitizer neither pages nor seconds say anything about the program.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HOLDS_SANITIZED true
-#elif defined(__clang__)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HOLDS_SANITIZED true
-#endif
-#endif
-#ifndef HOLDS_SANITIZED
-#define HOLDS_SANITIZED false
-#endif
-
 // ---- runs --------------------------------------------------------------------------------------
 
 // A group's setup and teardown: a temporary folder, entered and removed.
@@ -43,6 +31,7 @@ json_t *holds_plan(const char *fmt, ...) ZX_PRINTF(1, 2);
 char *holds_read(const char *path, size_t *n); // malloc'ed, a 0 behind it; fails the test if absent
 void holds_write(const char *path, const void *bytes, size_t n);
 bool holds_says(const char *path, const char *what); // the file has this text in it
+bool holds_ran(const char *name);                    // there is such a run
 
 // ---- what a run left ---------------------------------------------------------------------------
 

@@ -177,7 +177,7 @@ static const struct growth_case {
 static void held_in_memory(void **state)
 {
     const struct growth_case *g = *state;
-    if (HOLDS_SANITIZED) skip();
+    if (TEST_SANITIZED) skip();
     char line[512];
     snprintf(line, sizeof line,
              "train medium.onnx --data input_ids=synthetic --data labels=synthetic "
@@ -323,7 +323,7 @@ static double size_of(const char *path)
 static void beside_the_plan(void **state)
 {
     const struct beside_case *c = *state;
-    if (HOLDS_SANITIZED) skip();
+    if (TEST_SANITIZED) skip();
     static holds_row rows[HOLDS_ROWS];
     static uint32_t runs;
     char name[32];
@@ -347,7 +347,7 @@ static void beside_the_plan(void **state)
 static void weights_are_not_copied(void **state)
 {
     (void)state;
-    if (HOLDS_SANITIZED) skip();
+    if (TEST_SANITIZED) skip();
     enum { WIDTH = 5120 };
     const int64_t dims[] = {WIDTH, WIDTH}, x_dims[] = {1, WIDTH};
     float *w = malloc(sizeof *w * WIDTH * WIDTH);
@@ -383,7 +383,7 @@ static void weights_are_not_copied(void **state)
 static void data_is_not_read_whole(void **state)
 {
     (void)state;
-    if (HOLDS_SANITIZED) skip();
+    if (TEST_SANITIZED) skip();
     static holds_row rows[HOLDS_ROWS];
     FILE *f = fopen("tokens.bin", "wb");
     assert_non_null(f);

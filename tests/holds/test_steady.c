@@ -8,12 +8,12 @@
 #include "tests/holds/holds.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
 
 #include "runtime/cmd.h"
+#include "tests/allocator.h"
 #include "tests/runtime/ranks.h"
 
 // ---- the allocator ------------------------------------------------------------------------------
@@ -22,12 +22,7 @@ static int counting;
 static uint64_t n_ours, n_others;
 static const void *last_ours; // who asked, for the message
 
-#if !HOLDS_SANITIZED
-extern void *__libc_malloc(size_t n);
-extern void *__libc_calloc(size_t n, size_t size);
-extern void *__libc_realloc(void *p, size_t n);
-extern void *__libc_memalign(size_t align, size_t n);
-
+#if !TEST_SANITIZED
 // Libraries that compute or start threads; the C library's own callers are taken for ours.
 static bool is_other(const void *caller)
 {
@@ -39,44 +34,15 @@ static bool is_other(const void *caller)
     return false;
 }
 
-static void count(const void *caller)
+static void test_allocates(size_t bytes, const void *caller)
 {
+    (void)bytes;
     if (!__atomic_load_n(&counting, __ATOMIC_RELAXED)) return;
     const bool other = is_other(caller);
     __atomic_fetch_add(other ? &n_others : &n_ours, 1, __ATOMIC_RELAXED);
     if (!other) last_ours = caller;
 }
 
-void *malloc(size_t n)
-{
-    count(__builtin_return_address(0));
-    return __libc_malloc(n);
-}
-
-void *calloc(size_t n, size_t size)
-{
-    count(__builtin_return_address(0));
-    return __libc_calloc(n, size);
-}
-
-void *realloc(void *p, size_t n)
-{
-    count(__builtin_return_address(0));
-    return __libc_realloc(p, n);
-}
-
-void *aligned_alloc(size_t align, size_t n)
-{
-    count(__builtin_return_address(0));
-    return __libc_memalign(align, n);
-}
-
-int posix_memalign(void **out, size_t align, size_t n)
-{
-    count(__builtin_return_address(0));
-    *out = __libc_memalign(align, n);
-    return *out ? 0 : ENOMEM;
-}
 #endif
 
 // ---- runs ---------------------------------------------------------------------------------------
@@ -208,7 +174,7 @@ static void expect_steady(const found *f)
 static void steady(void **state)
 {
     run_call c = {.row = *state};
-    if (HOLDS_SANITIZED) skip();
+    if (TEST_SANITIZED) skip();
     const size_t bytes = MOST_RANKS * sizeof *c.found;
     c.found = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true((void *)c.found != MAP_FAILED);
@@ -222,7 +188,7 @@ static void steady_threads(void **state)
 {
     found f = {0};
     run_call c = {.row = *state, .found = &f};
-    if (HOLDS_SANITIZED) skip();
+    if (TEST_SANITIZED) skip();
     n_ours = n_others = 0;
     run_threads(1, train, &c);
     expect_steady(&f);

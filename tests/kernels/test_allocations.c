@@ -1,65 +1,19 @@
 // test_allocations.c - what a kernel's run asks the allocator for: nothing of ours, and of oneDNN's
 // own only a few small pieces, so that a step never page-faults for them.
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/allocator.h"
 #include "tests/kernels/one_call.h"
-
-#include <errno.h>
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#endif
 
 static uint64_t n_calls, n_bytes; // while `counting`
 static int counting;
 
-#ifndef SANITIZED
-// The program's own malloc stands before glibc's; the work is still glibc's.
-extern void *__libc_malloc(size_t n);
-extern void *__libc_calloc(size_t n, size_t size);
-extern void *__libc_realloc(void *p, size_t n);
-extern void *__libc_memalign(size_t align, size_t n);
-
-static void count(size_t n)
+#if !TEST_SANITIZED
+static void test_allocates(size_t bytes, const void *caller)
 {
+    (void)caller;
     if (!__atomic_load_n(&counting, __ATOMIC_RELAXED)) return;
     __atomic_fetch_add(&n_calls, 1, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&n_bytes, n, __ATOMIC_RELAXED);
-}
-
-void *malloc(size_t n)
-{
-    count(n);
-    return __libc_malloc(n);
-}
-
-void *calloc(size_t n, size_t size)
-{
-    count(n * size);
-    return __libc_calloc(n, size);
-}
-
-void *realloc(void *p, size_t n)
-{
-    count(n);
-    return __libc_realloc(p, n);
-}
-
-void *aligned_alloc(size_t align, size_t n)
-{
-    count(n);
-    return __libc_memalign(align, n);
-}
-
-int posix_memalign(void **out, size_t align, size_t n)
-{
-    count(n);
-    *out = __libc_memalign(align, n);
-    return *out ? 0 : ENOMEM;
+    __atomic_fetch_add(&n_bytes, bytes, __ATOMIC_RELAXED);
 }
 #endif
 
@@ -94,7 +48,7 @@ static void expect_little(one_call *c, const zx_kernel *k, bool ours)
         counted.run = run_counting;
         n_calls = n_bytes = 0;
         assert_zx_ok(one_call_run(c, &counted, threads, 1, &err), &err);
-#ifndef SANITIZED
+#if !TEST_SANITIZED
 #ifdef __clang__
         if (threads > 1) ours = false; // LLVM's OpenMP allocates for a parallel region
 #endif

@@ -4,15 +4,12 @@
 #define ZX_TESTS_RUNTIME_CLI_H
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "tests/test.h"
+#include "tests/wait.h"
 
 #define CLI_ARGS 40
 
@@ -35,7 +32,7 @@ static inline void cli_read(const char *path, char *to, size_t room)
 // Starts `zerox ARGS` with stdout and stderr in files ".out" and ".err" of the folder at hand.
 static inline pid_t cli_start(const char *const *args)
 {
-    const pid_t pid = fork();
+    const pid_t pid = wait_fork();
     assert_true(pid >= 0);
     if (pid > 0) return pid;
     char *argv[CLI_ARGS + 2] = {(char *)(uintptr_t)ZX_PROGRAM};

@@ -6,11 +6,9 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "tests/test.h"
 #include "runtime/world.h"
+#include "tests/wait.h"
 
 #define MOST_RANKS 8
 
@@ -63,7 +61,7 @@ static inline pid_t start_process(const char *name, uint32_t r, uint32_t n, rank
     zx_world *w = NULL;
     zx_err err = {0};
     int result = 99;
-    if (zx_world_join(name, r, n, 10, &w, &err) == ZX_OK) {
+    if (zx_world_join(name, r, n, HANG_SECONDS, &w, &err) == ZX_OK) {
         result = run(w, arg);
         zx_world_close(w);
     } else {

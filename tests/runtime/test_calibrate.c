@@ -4,7 +4,6 @@
 #include <utime.h>
 
 #include "runtime/calibrate.h"
-#include "runtime/stream.h"
 #include "tests/runtime/cli.h"
 
 #define MLP ZX_TEST_DATA "/cases/mlp/model.onnx"
@@ -90,9 +89,10 @@ static void figures_make_sense(void **state ZX_UNUSED)
 {
     zx_machine m;
     zx_err err = {0};
-    const double from = zx_seconds();
+    const clock_t from = clock();
     assert_zx_ok(zx_calibrate(3, 1, &m, &err), &err);
-    assert_true(zx_seconds() - from < 3);
+    // Of 3 ranks that work for 0.2 s at each of 6 things, and what it takes to begin.
+    assert_true((double)(clock() - from) / CLOCKS_PER_SEC < 12);
     assert_true(m.host && m.ranks == 3 && m.threads == 1 && m.cores > 0);
     assert_true(m.flops > 1e8 && m.flops < 1e14 && m.memory > 1e7 && m.copy > 1e7 && m.sum > 1e7);
     assert_true(m.update > 1e7 && m.op_seconds < 1e-3 && m.latency > 1e-8 && m.latency < 1);

@@ -291,7 +291,7 @@ static pid_t start_long_run(const char *out)
     char log[64];
     snprintf(log, sizeof log, "%s/log.jsonl", out);
     const pid_t pid = cli_start(args);
-    for (int i = 0; i < 1000 && cli_lines(log) < 3; i++) usleep(20000);
+    for (wait_limit w = {0}; cli_lines(log) < 3;) wait_more(&w, log);
     return pid;
 }
 

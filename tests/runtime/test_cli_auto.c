@@ -3,8 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 
-#include "proto/json.h"
-#include "tests/runtime/cli.h"
+#include "tests/runtime/cli_json.h"
 
 #define AUTO "plan", "m.onnx", "--auto", "--ranks", "2", "--config", "six.json"
 #define MACHINE "--machine", "h100x2"
@@ -63,17 +62,6 @@ static const cli_row rows[] = {
 
 // ---- against single plans -----------------------------------------------------------------------
 
-static json_t *read_json(const char *const *args)
-{
-    static cli_result r; // too small for a plan
-    json_error_t e;
-    cli_run(args, &r);
-    cli_expect(&r, 0, NULL, NULL);
-    json_t *root = json_load_file("out.json", 0, &e);
-    if (root == NULL) fail_msg("line %d: %s", e.line, e.text);
-    return root;
-}
-
 static int64_t int_of(const json_t *row, const char *key)
 {
     return json_integer_value(json_object_get(row, key));
@@ -89,10 +77,10 @@ static void expect_plan(const json_t *row)
              (int)int_of(row, "micro"), (int)int_of(row, "stage"));
     cli_write("one.json", config);
     const char *again = json_string_value(json_object_get(row, "recompute"));
-    const char *const args[] = {"plan",     "tokens.onnx", "--ranks",  "2",           "--config",
-                                "one.json", "--format",    "json",     "--recompute", again,
-                                MACHINE,    "-o",          "out.json", NULL};
-    json_t *plan = read_json(args);
+    const char *const args[] = {"plan",        "tokens.onnx", "--ranks",  "2",
+                                "--config",    "one.json",    "--format", "json",
+                                "--recompute", again,         MACHINE,    NULL};
+    json_t *plan = cli_json(args);
     assert_int_equal(int_of(plan, "micro_batches"), int_of(row, "accumulate"));
     assert_int_equal(int_of(plan, "peak_bytes"), int_of(row, "peak_bytes"));
     assert_true(json_real_value(json_object_get(plan, "step_seconds")) ==
@@ -103,10 +91,10 @@ static void expect_plan(const json_t *row)
 static void test_json(void **state)
 {
     (void)state;
-    static const char *const args[] = {"plan",     "tokens.onnx", "--auto", "--ranks",  "2",
-                                       "--config", "six.json",    MACHINE,  "--format", "json",
-                                       "-o",       "out.json",    NULL};
-    json_t *root = read_json(args);
+    static const char *const args[] = {"plan",     "tokens.onnx", "--auto",   "--ranks",
+                                       "2",        "--config",    "six.json", MACHINE,
+                                       "--format", "json",        NULL};
+    json_t *root = cli_json(args);
     const json_t *list = json_object_get(root, "rows");
     const size_t n = json_array_size(list);
     int recommended = 0;

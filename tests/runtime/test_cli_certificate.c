@@ -3,8 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 
-#include "proto/json.h"
-#include "tests/runtime/cli.h"
+#include "tests/runtime/cli_json.h"
 
 #define GPT2 ZX_TEST_DATA "/cases/gpt2/model.onnx"
 #define PLAN "plan", GPT2, "--ranks", "2"
@@ -103,26 +102,6 @@ static const cli_row rows[] = {
 
 // ---- figures ------------------------------------------------------------------------------------
 
-static json_t *run_json(const char *const *args)
-{
-    static char text[4 << 20];
-    static cli_result r;
-    zx_err err = {0};
-    json_t *root = NULL;
-    cli_run(args, &r);
-    cli_expect(&r, 0, NULL, NULL);
-    cli_read(".out", text, sizeof text);
-    assert_zx_ok(zx_json_parse("out", text, strlen(text), &root, &err), &err);
-    return root;
-}
-
-static double number(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-    if (!json_is_number(v)) fail_msg("%s is no number", key);
-    return json_number_value(v);
-}
-
 // Bounds are bounds, a limit's cost is what planning without it gives, and draws are the same ones.
 static void test_figures(void **state)
 {
@@ -130,18 +109,19 @@ static void test_figures(void **state)
                                        "--jitter", "--format", "json", NULL},
                              *const without[] = {PLAN, "--budget", "1GB", "--format", "json", NULL};
     (void)state;
-    json_t *a = run_json(with), *again = run_json(with), *b = run_json(without);
+    json_t *a = cli_json(with), *again = cli_json(with), *b = cli_json(without);
     const json_t *c = json_object_get(a, "certificate"), *robust = json_object_get(a, "robust"),
                  *limit = json_array_get(json_object_get(c, "limits"), 0);
-    const double step = number(c, "step_seconds"), bound = number(c, "bound_seconds"),
-                 slow = number(robust, "slow_rank_seconds"),
-                 jitter = number(robust, "op_jitter_p95_seconds");
+    const double step = cli_number(c, "step_seconds"), bound = cli_number(c, "bound_seconds"),
+                 slow = cli_number(robust, "slow_rank_seconds"),
+                 jitter = cli_number(robust, "op_jitter_p95_seconds");
     assert_true(bound > 0 && bound <= step * (1 + 1e-9));
-    assert_true(fabs(number(c, "gap") - (step / bound - 1)) < 1e-5);
-    assert_true(fabs(step - number(a, "step_seconds")) <= 1e-8 * step);
-    assert_true(fabs(number(limit, "costs_seconds") - (step - number(b, "step_seconds"))) <
+    assert_true(fabs(cli_number(c, "gap") - (step / bound - 1)) < 1e-5);
+    assert_true(fabs(step - cli_number(a, "step_seconds")) <= 1e-8 * step);
+    assert_true(fabs(cli_number(limit, "costs_seconds") - (step - cli_number(b, "step_seconds"))) <
                 1e-6 * step);
-    assert_true(number(limit, "saves_bytes") == number(b, "peak_bytes") - number(a, "peak_bytes"));
+    assert_true(cli_number(limit, "saves_bytes") ==
+                cli_number(b, "peak_bytes") - cli_number(a, "peak_bytes"));
     // A tenth more compute is at most a tenth of the step, and jitter of many ops is less than
     // that.
     assert_true(slow > step && slow <= 1.1001 * step);
@@ -162,9 +142,9 @@ static void test_objective(void **state)
                              *const less[] = {PLAN,     "--budget", "1GB",  "--objective",
                                               "memory", "--format", "json", NULL},
                              *const usual[] = {PLAN, "--budget", "1GB", "--format", "json", NULL};
-    json_t *a = run_json(fast), *b = run_json(less), *c = run_json(usual);
-    assert_true(number(b, "peak_bytes") < number(a, "peak_bytes"));
-    assert_true(number(b, "step_seconds") <= 1.05 * number(a, "step_seconds"));
+    json_t *a = cli_json(fast), *b = cli_json(less), *c = cli_json(usual);
+    assert_true(cli_number(b, "peak_bytes") < cli_number(a, "peak_bytes"));
+    assert_true(cli_number(b, "step_seconds") <= 1.05 * cli_number(a, "step_seconds"));
     assert_true(json_equal(a, c));
     json_decref(a);
     json_decref(b);

@@ -1,11 +1,9 @@
 // test_cli_compare.c - zerox compare from outside: what is refused, what the table says, that every
 // policy executed gives the same losses, and what programs read of it.
 // SPDX-License-Identifier: Apache-2.0
-#include <jansson.h>
 #include <math.h>
-#include <time.h>
 
-#include "tests/runtime/cli.h"
+#include "tests/runtime/cli_json.h"
 
 #define PLAIN ZX_TEST_DATA "/hooks/plain.onnx"
 #define COMPARE "compare", PLAIN, "--config", "c.json", "--threads", "1"
@@ -163,26 +161,6 @@ static const cli_row rows[] = {
 
 // ---- as JSON ------------------------------------------------------------------------------------
 
-static json_t *run_json(const char *const *args)
-{
-    cli_result *r = malloc(sizeof *r);
-    json_error_t e;
-    assert_non_null(r);
-    cli_run(args, r);
-    if (r->code != 0) fail_msg("exit code %d: %s", r->code, r->err);
-    json_t *all = json_loads(r->out, 0, &e);
-    if (all == NULL) fail_msg("line %d: %s in %s", e.line, e.text, r->out);
-    free(r);
-    return all;
-}
-
-static double number(const json_t *x, const char *name)
-{
-    const json_t *v = json_object_get(x, name);
-    if (!json_is_number(v)) fail_msg("no number '%s'", name);
-    return json_number_value(v);
-}
-
 static const char *string(const json_t *x, const char *name)
 {
     const json_t *v = json_object_get(x, name);
@@ -208,11 +186,11 @@ static void look_at_policy(const json_t *p, double wire)
     assert_int_equal(json_array_size(steps), 9);
     double least = INFINITY;
     for (size_t i = 0; i < 9; i++) least = fmin(least, json_number_value(json_array_get(steps, i)));
-    assert_true(least == number(m, "min_seconds"));
-    assert_true(least <= number(m, "median_seconds"));
+    assert_true(least == cli_number(m, "min_seconds"));
+    assert_true(least <= cli_number(m, "median_seconds"));
     if (least < wire) fail_msg("%s took %g s, its wire alone %g", string(p, "name"), least, wire);
-    assert_true(number(m, "peak_bytes") == number(p, "peak_bytes"));
-    assert_true(number(p, "predicted_seconds") > 0);
+    assert_true(cli_number(m, "peak_bytes") == cli_number(p, "peak_bytes"));
+    assert_true(cli_number(p, "predicted_seconds") > 0);
 }
 
 static void test_run(void **state)
@@ -221,13 +199,13 @@ static void test_run(void **state)
     const char *const args[] = {"compare",    PLAIN,     "--config", row->config, "--threads",
                                 "1",          "--ranks", row->ranks, EXECUTE,     "--latency",
                                 row->latency, "--json",  NULL};
-    json_t *all = run_json(args);
+    json_t *all = cli_json(args);
     const json_t *e = json_object_get(all, "execution"), *list = json_object_get(all, "policies");
     assert_true(json_is_true(json_object_get(e, "losses_identical")));
     assert_true(json_is_null(json_object_get(e, "losses_differ")));
     assert_true(json_is_false(json_object_get(all, "simulated")));
     assert_int_equal(json_array_size(json_object_get(e, "losses")), 11);
-    const double wire = number(json_object_get(all, "bound"), "wire_seconds");
+    const double wire = cli_number(json_object_get(all, "bound"), "wire_seconds");
     size_t executed = 0, fastest = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *p = json_array_get(list, i);
@@ -249,18 +227,18 @@ static void test_simulated(void **state ZX_UNUSED)
 {
     const char *const args[] = {COMPARE, "--machine", "a100-80x8", "--budget",
                                 "1GB",   "--json",    NULL};
-    json_t *all = run_json(args);
+    json_t *all = cli_json(args);
     assert_true(json_is_true(json_object_get(all, "simulated")));
     assert_true(json_is_null(json_object_get(all, "execution")));
     assert_string_equal(string(all, "machine"), "a100-80x8");
-    assert_true(number(all, "budget_bytes") == 1e9);
-    const double bound = number(json_object_get(all, "bound"), "seconds");
+    assert_true(cli_number(all, "budget_bytes") == 1e9);
+    const double bound = cli_number(json_object_get(all, "bound"), "seconds");
     const json_t *list = json_object_get(all, "policies");
     assert_int_equal(json_array_size(list), 11);
     for (size_t i = 0; i < 11; i++) {
         const json_t *p = json_array_get(list, i);
-        assert_true(number(p, "predicted_seconds") >= bound);
-        assert_true(number(p, "ratio") >= 1 && number(p, "over_bound") >= 0);
+        assert_true(cli_number(p, "predicted_seconds") >= bound);
+        assert_true(cli_number(p, "ratio") >= 1 && cli_number(p, "over_bound") >= 0);
     }
     json_decref(all);
 }
@@ -277,18 +255,19 @@ static void test_sweep(void **state ZX_UNUSED)
                                 "budget=20KiB,64KiB,1MiB",
                                 "--json",
                                 NULL};
-    json_t *all = run_json(args);
+    json_t *all = cli_json(args);
     const json_t *points = json_object_get(all, "points");
     double before = INFINITY;
     assert_string_equal(string(all, "sweep"), "budget");
     assert_int_equal(json_array_size(points), 3);
     for (size_t i = 0; i < 3; i++) {
         const json_t *c = json_object_get(json_array_get(points, i), "comparison");
-        const double bound = number(json_object_get(c, "bound"), "seconds");
+        const double bound = cli_number(json_object_get(c, "bound"), "seconds");
         const json_t *ddp = json_array_get(json_object_get(c, "policies"), 0);
-        assert_true(number(c, "budget_bytes") == number(json_array_get(points, i), "value"));
+        assert_true(cli_number(c, "budget_bytes") ==
+                    cli_number(json_array_get(points, i), "value"));
         assert_string_equal(string(ddp, "policy"), "ddp");
-        assert_int_equal(number(ddp, "over_budget_bytes") > 0, i < 2);
+        assert_int_equal(cli_number(ddp, "over_budget_bytes") > 0, i < 2);
         assert_true(bound <= before);
         before = bound;
     }
@@ -311,18 +290,6 @@ static void test_report(void **state ZX_UNUSED)
     cli_expect(&r, 0, "bound", "report: s.html");
 }
 
-static bool wait_for(const char *text)
-{
-    char err[60000];
-    for (int i = 0; i < 600; i++) {
-        cli_read(".err", err, sizeof err);
-        if (strstr(err, text) != NULL) return true;
-        const struct timespec nap = {.tv_nsec = 50000000};
-        nanosleep(&nap, NULL);
-    }
-    return false;
-}
-
 // What was measured by then is shown.
 static void test_interrupted(void **state ZX_UNUSED)
 {
@@ -331,7 +298,9 @@ static void test_interrupted(void **state ZX_UNUSED)
                                 "--policies", "ddp,zerox",  NULL};
     unlink(".err"); // the run before wrote there too
     const pid_t pid = cli_start(args);
-    assert_true(wait_for(" of 2 policies\n"));
+    char err[60000] = "";
+    for (wait_limit w = {0}; strstr(err, " of 2 policies\n") == NULL; wait_more(&w, "it begins"))
+        cli_read(".err", err, sizeof err);
     kill(pid, SIGINT);
     cli_end(pid, &r);
     cli_expect(&r, 130, "interrupted: ", NULL);

@@ -3,8 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 
-#include "proto/json.h"
-#include "tests/runtime/cli.h"
+#include "tests/runtime/cli_json.h"
 
 #define MLP ZX_TEST_DATA "/cases/mlp/model.onnx"
 #define GPT2 ZX_TEST_DATA "/cases/gpt2/model.onnx"
@@ -138,24 +137,6 @@ static const cli_row rows[] = {
     {"no operand", {"simulate", "--machine", "h100x8"}, 2, NULL, "simulate needs a PRESET"},
 };
 
-static json_t *run_json(const char *const *args)
-{
-    cli_result r;
-    zx_err err = {0};
-    json_t *root = NULL;
-    cli_run(args, &r);
-    cli_expect(&r, 0, NULL, NULL);
-    assert_int_equal(zx_json_parse("out", r.out, strlen(r.out), &root, &err), ZX_OK);
-    return root;
-}
-
-static double number(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-    if (!json_is_number(v)) fail_msg("%s is no number", key);
-    return json_number_value(v);
-}
-
 static void expect_word(const json_t *o, const char *key, const char *want)
 {
     const char *word = json_string_value(json_object_get(o, key));
@@ -169,9 +150,9 @@ static void figures_agree(void **state)
     const char *const args[] = {LLAMA,  "--policy", "deepcompile", "--accumulate",
                                 "2",    "--seq",    "2048",        "--recompute",
                                 "full", "--format", "json",        NULL};
-    json_t *o = run_json(args);
+    json_t *o = cli_json(args);
     const double active = 8030261248.0 - 128256.0 * 4096, tokens = 2 * 2048,
-                 step = number(o, "step_seconds");
+                 step = cli_number(o, "step_seconds");
     assert_true(json_is_true(json_object_get(o, "simulated")));
     expect_word(o, "model", "llama3-8b");
     expect_word(o, "machine", "h100x8");
@@ -179,20 +160,21 @@ static void figures_agree(void **state)
     expect_word(o, "form", "");
     expect_word(o, "precision", "bf16");
     expect_word(o, "recompute", "full");
-    assert_true(number(o, "ranks") == 8 && number(o, "sequence") == 2048);
-    assert_true(number(o, "active_params") == active && number(o, "tokens") == tokens);
+    assert_true(cli_number(o, "ranks") == 8 && cli_number(o, "sequence") == 2048);
+    assert_true(cli_number(o, "active_params") == active && cli_number(o, "tokens") == tokens);
     const double tflops = 6 * active * tokens / step / 1e12;
-    assert_true(fabs(number(o, "tflops_per_gpu") - tflops) < 1e-4 * tflops);
-    assert_true(fabs(number(o, "mfu") - tflops / 989) < 1e-4);
-    assert_true(number(o, "compute_seconds") + number(o, "exposed_seconds") <= step * 1.0001);
-    assert_true(number(o, "compute_seconds") > step / 10);
-    assert_true(number(o, "budget_bytes") == 72e9 && number(o, "over_bytes") == 0);
+    assert_true(fabs(cli_number(o, "tflops_per_gpu") - tflops) < 1e-4 * tflops);
+    assert_true(fabs(cli_number(o, "mfu") - tflops / 989) < 1e-4);
+    assert_true(cli_number(o, "compute_seconds") + cli_number(o, "exposed_seconds") <=
+                step * 1.0001);
+    assert_true(cli_number(o, "compute_seconds") > step / 10);
+    assert_true(cli_number(o, "budget_bytes") == 72e9 && cli_number(o, "over_bytes") == 0);
     // Parameters, gradients, copies and two moments of an eighth of the model, and more.
-    const double held = number(o, "held_bytes"), alive = number(o, "activation_bytes");
+    const double held = cli_number(o, "held_bytes"), alive = cli_number(o, "activation_bytes");
     assert_true(held >= 16.0 * 8030261248 / 8 && held < 16.1 * 8030261248 / 8);
     assert_true(alive > 32.0 * 2048 * 4096 * 2); // at least the inputs of 32 layers
-    assert_true(number(o, "peak_bytes") >= held + alive);
-    assert_true(number(o, "wire_bytes") > 0 && number(o, "collectives") > 0);
+    assert_true(cli_number(o, "peak_bytes") >= held + alive);
+    assert_true(cli_number(o, "wire_bytes") > 0 && cli_number(o, "collectives") > 0);
     json_decref(o);
 }
 
@@ -201,14 +183,14 @@ static void tables_are_lists(void **state)
     (void)state;
     const char *const args[] = {LLAMA,          "--policy", "hooks,fsdp", "--form",
                                 "as-deepspeed", "--format", "json",       NULL};
-    json_t *list = run_json(args);
+    json_t *list = cli_json(args);
     assert_int_equal(json_array_size(list), 2);
     expect_word(json_array_get(list, 0), "policy", "hooks");
     expect_word(json_array_get(list, 0), "form", "as DeepSpeed");
     expect_word(json_array_get(list, 1), "policy", "fsdp");
     const bool first = json_is_true(json_object_get(json_array_get(list, 0), "fastest"));
-    const bool faster = number(json_array_get(list, 0), "step_seconds") <
-                        number(json_array_get(list, 1), "step_seconds");
+    const bool faster = cli_number(json_array_get(list, 0), "step_seconds") <
+                        cli_number(json_array_get(list, 1), "step_seconds");
     assert_true(first == faster);
     assert_true(json_is_true(json_object_get(json_array_get(list, 1), "fastest")) != first);
     json_decref(list);
@@ -220,8 +202,8 @@ static void budgets_are_the_machines(void **state)
     (void)state;
     const char *const args[] = {LLAMA, "--policy", "fsdp", "--budget",
                                 "50%", "--format", "json", NULL};
-    json_t *o = run_json(args);
-    assert_true(number(o, "budget_bytes") == 40e9);
+    json_t *o = cli_json(args);
+    assert_true(cli_number(o, "budget_bytes") == 40e9);
     json_decref(o);
 }
 

@@ -9,54 +9,22 @@
 #include "graph/autodiff.h"
 #include "runtime/memory.h"
 #include "runtime/session.h"
+#include "tests/allocator.h"
 #include "tests/runtime/ranks.h"
 
 #define SIDE 2048 // of the one weight: 16 MiB, an odd column more to be cut unevenly
 #define MIB ((double)(1 << 20))
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
 // ---- counting allocations -----------------------------------------------------------------------
 
 static _Atomic uint64_t n_allocations;
 
-#ifndef SANITIZED
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *p, size_t n);
-void *__libc_memalign(size_t align, size_t n);
-
-void *malloc(size_t n)
+#if !TEST_SANITIZED
+static void test_allocates(size_t bytes, const void *caller)
 {
+    (void)bytes;
+    (void)caller;
     atomic_fetch_add(&n_allocations, 1);
-    return __libc_malloc(n);
-}
-void *calloc(size_t n, size_t size)
-{
-    atomic_fetch_add(&n_allocations, 1);
-    return __libc_calloc(n, size);
-}
-void *realloc(void *p, size_t n)
-{
-    atomic_fetch_add(&n_allocations, 1);
-    return __libc_realloc(p, n);
-}
-void *aligned_alloc(size_t align, size_t n)
-{
-    atomic_fetch_add(&n_allocations, 1);
-    return __libc_memalign(align, n);
-}
-int posix_memalign(void **p, size_t align, size_t n)
-{
-    atomic_fetch_add(&n_allocations, 1);
-    *p = __libc_memalign(align, n);
-    return *p == NULL ? 12 : 0;
 }
 #endif
 
@@ -179,7 +147,7 @@ static void held(void **state)
             r, of[r].planned / MIB, of[r].held / MIB, due / MIB, of[r].peak / MIB,
             of[r].resident / MIB, of[r].allocations);
         assert_true(of[r].planned > 0.98 * due && of[r].planned < 1.02 * due);
-#ifndef SANITIZED
+#if !TEST_SANITIZED
         // Pages of programs that others run too come and go: half a MiB. The kernels' own state and
         // the threads' stacks come on top.
         assert_true(of[r].held > 0.98 * due - MIB / 2 && of[r].held < 1.02 * due + 2 * MIB);

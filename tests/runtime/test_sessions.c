@@ -2,7 +2,6 @@
 // for the simulator.
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
-#include <time.h>
 
 #include "tests/runtime/small.h"
 
@@ -109,11 +108,25 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+// The least share of a core that the process takes in some moments: a busy machine may wake it up,
+// or be late, in one, and gives a thread that spins more than this in any of them.
+static double idle_share(void)
+{
+    double least = 1;
+    for (int i = 0; i < 4; i++) {
+        const double before = cpu_seconds(), from = wait_now();
+        usleep(100000);
+        least = fmin(least, (cpu_seconds() - before) / (wait_now() - from));
+    }
+    return least;
+}
+
 // A thread that was joined may be listed a moment longer.
 static bool threads_become(int n)
 {
-    for (int i = 0; i < 200 && n_threads() != n; i++) usleep(10000);
-    return n_threads() == n;
+    for (wait_limit w = {0}; n_threads() != n;)
+        if (!wait_again(&w)) return false;
+    return true;
 }
 
 // Streams beside compute that a plan uses: each has a thread.
@@ -148,9 +161,7 @@ static int idle(zx_world *w, void *arg)
         EXPECT(zx_session_step(s, 0, 0, 0.01, &r, &p.err) == ZX_OK);
         EXPECT(n_threads() >= threads + 2 * streams); // of two ranks
         EXPECT(zx_world_agree(w, ZX_OK, &p.err) == ZX_OK);
-        const double before = cpu_seconds();
-        usleep(200000);
-        EXPECT(cpu_seconds() - before < 0.03);
+        EXPECT(idle_share() < 0.15);
         EXPECT(zx_world_agree(w, ZX_OK, &p.err) == ZX_OK);
         zx_session_close(s);
         EXPECT(zx_world_agree(w, ZX_OK, &p.err) == ZX_OK);

@@ -2,11 +2,9 @@
 // runs with ranks as threads and as processes.
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include "runtime/stream.h"
 #include "tests/runtime/ranks.h"
@@ -284,14 +282,14 @@ static int sleeps_until_lost(zx_world *w, void *arg)
     zx_err err = {0};
     const uint32_t victim = *(const uint32_t *)arg;
     char want[64];
+    zx_world_agree(w, ZX_OK, &err); // all are there; who is late may see it in here
+    err = (zx_err){0};
     if (zx_world_rank(w) == victim) {
-        for (;;) pause();
+        usleep(100000);
+        raise(SIGKILL);
     }
-    for (int i = 0; i < 100 && !zx_world_lost(w); i++) { // not in any call: the monitor sees it
-        const struct timespec nap = {.tv_nsec = 50000000};
-        nanosleep(&nap, NULL);
-    }
-    EXPECT(zx_world_lost(w));
+    for (wait_limit t = {0}; !zx_world_lost(w);) // not in any call: the monitor sees it
+        EXPECT(wait_again(&t));
     zx_world_why(w, &err);
     snprintf(want, sizeof want, "rank %u died (connection closed)", victim);
     EXPECT(strcmp(err.cause[0], want) == 0);
@@ -307,14 +305,8 @@ static void a_killed_rank_is_named(void **state)
         socket_name(name);
         for (uint32_t r = 0; r < 3; r++)
             pid[r] = start_process(name, r, 3, sleeps_until_lost, &victim);
-        const struct timespec nap = {.tv_nsec = 300000000};
-        nanosleep(&nap, NULL);
-        kill(pid[victim], SIGKILL);
-        for (uint32_t r = 0; r < 3; r++) {
-            int status = -1;
-            waitpid(pid[r], &status, 0);
-            assert_int_equal(status, r == victim ? SIGKILL : 0);
-        }
+        for (uint32_t r = 0; r < 3; r++)
+            assert_int_equal(wait_end(pid[r]), r == victim ? 1000 + SIGKILL : 0);
     }
 }
 
@@ -346,13 +338,23 @@ static void a_wrong_size_is_refused(void **state)
     char name[64];
     zx_world *w = NULL;
     zx_err err = {0};
-    int status = -1;
     socket_name(name);
     const pid_t pid = start_process(name, 1, 3, never, NULL);
-    assert_int_equal(zx_world_join(name, 0, 2, 5, &w, &err), ZX_E_COMM);
+    assert_int_equal(zx_world_join(name, 0, 2, HANG_SECONDS, &w, &err), ZX_E_COMM);
     assert_string_equal(err.cause[0], "rank 1 was started for 3 ranks, rank 0 for 2");
-    waitpid(pid, &status, 0);
-    assert_int_equal(WEXITSTATUS(status), 99);
+    assert_int_equal(wait_end(pid), 99);
+}
+
+// Whether somebody is there under an abstract name.
+static bool is_taken(const char *name)
+{
+    char line[256];
+    bool taken = false;
+    FILE *f = fopen("/proc/net/unix", "r");
+    assert_non_null(f);
+    while (!taken && fgets(line, sizeof line, f) != NULL) taken = strstr(line, name) != NULL;
+    fclose(f);
+    return taken;
 }
 
 static void a_taken_name_is_refused(void **state)
@@ -361,19 +363,13 @@ static void a_taken_name_is_refused(void **state)
     char name[64];
     zx_world *w = NULL;
     zx_err err = {0};
-    int status = -1;
     socket_name(name);
     const pid_t pid = start_process(name, 0, 2, never, NULL);
-    for (int i = 0; i < 100 && err.n_causes == 0; i++) {
-        const struct timespec nap = {.tv_nsec = 20000000};
-        nanosleep(&nap, NULL);
-        if (zx_world_join(name, 0, 2, 0.01, &w, &err) == ZX_E_COMM &&
-            strstr(err.cause[0], "another run uses") == NULL)
-            err = (zx_err){0};
-    }
+    for (wait_limit t = {0}; !is_taken(name);) wait_more(&t, "the name is taken");
+    assert_int_equal(zx_world_join(name, 0, 2, HANG_SECONDS, &w, &err), ZX_E_COMM);
     assert_non_null(strstr(err.cause[0], "another run uses"));
     kill(pid, SIGKILL);
-    waitpid(pid, &status, 0);
+    assert_int_equal(wait_end(pid), 1000 + SIGKILL);
 }
 
 static int limited(zx_world *w, void *arg)
@@ -392,13 +388,7 @@ static int limited(zx_world *w, void *arg)
 static void a_limit_on_memory_is_a_refusal(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); // sanitizers take terabytes of address space themselves
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-    skip();
-#endif
-#endif
+    if (TEST_SANITIZED) skip(); // sanitizers take terabytes of address space themselves
     run_processes(2, limited, NULL);
 }
 

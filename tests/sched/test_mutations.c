@@ -16,7 +16,6 @@
 #define STEPS 2
 #define MICROS 2         // of the policies' plans
 #define MOST_VALUES 6000 // parameters and buffers
-#define WATCH_SECONDS 60 // for one mutation: a plan that is let through may not hang
 
 // ---- plans to spoil -----------------------------------------------------------------------------
 
@@ -267,7 +266,7 @@ static void spoil(const spoilt *b, uint32_t kind, uint64_t seed, count *n)
         n->flagged++;
         goto done;
     }
-    alarm(WATCH_SECONDS);
+    alarm(HANG_SECONDS);
     // Once as it comes, once with transfers that are late.
     for (int k = 0; k < 2; k++) {
         if (!execute(b, &e.p, k == 0 ? 0 : 2e-4, &got)) {
