@@ -94,7 +94,7 @@ static void same_bits(void **state)
     snprintf(first, sizeof first, "first-%u", r->model);
     snprintf(second, sizeof second, "run-%u-%d", r->model, (int)r->variant);
     snprintf(options, sizeof options, "%s", variants[r->variant].options);
-    if (r->variant == FULL) holds_train(first, "%s --steps 3 --dump-grads %s.grads", args, first);
+    if (!holds_ran(first)) holds_train(first, "%s --steps 3 --dump-grads %s.grads", args, first);
     const uint64_t none = r->variant == BETWEEN ? least(args, "none") : 0,
                    full = r->variant == BETWEEN ? least(args, "full") : 0;
     if (r->variant == BETWEEN) {
@@ -162,14 +162,15 @@ int main(void)
     static row rows[ZX_COUNT(models) * VARIANTS];
     static struct CMUnitTest tests[ZX_COUNT(models) * VARIANTS + 2];
     size_t n = 0;
-    for (uint32_t i = 0; i < ZX_COUNT(models); i++)
-        for (uint32_t v = 0; v < VARIANTS; v++) {
-            rows[n] = (row){.model = i, .variant = (variant)v};
-            snprintf(rows[n].name, sizeof rows[n].name, "%s, %d ranks: %s", models[i].name,
-                     models[i].ranks, variants[v].name);
-            tests[n] = zx_case(rows[n].name, same_bits, &rows[n]);
-            n++;
-        }
+    // 4 and 7 variants have no divisor in common: every variant and every model.
+    for (uint32_t k = 0; k < ZX_COUNT(rows); k += test_few() ? 4 : 1) {
+        const uint32_t i = k / VARIANTS, v = k % VARIANTS;
+        rows[n] = (row){.model = i, .variant = (variant)v};
+        snprintf(rows[n].name, sizeof rows[n].name, "%s, %d ranks: %s", models[i].name,
+                 models[i].ranks, variants[v].name);
+        tests[n] = zx_case(rows[n].name, same_bits, &rows[n]);
+        n++;
+    }
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_plan_says_it);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(compared);
     return _cmocka_run_group_tests("recompute", tests, n, holds_setup, holds_teardown);

@@ -14,6 +14,7 @@
 #include "tests/sched/random_graph.h"
 
 #define GRAPHS 60
+#define FEW_GRAPHS 15
 #define SCHEDULES 3
 #define FAULTS 30
 
@@ -413,7 +414,7 @@ static void try_options(const zx_graph *g, zx_plan_options *o, rng *r, tally *t)
 static void test_random_graphs(void **state ZX_UNUSED)
 {
     tally t = {0};
-    for (uint64_t seed = 0; seed < GRAPHS; seed++) {
+    for (uint64_t seed = 0; seed < (test_few() ? FEW_GRAPHS : GRAPHS); seed++) {
         zx_arena mem = {0};
         zx_graph g;
         rng r = {seed};
