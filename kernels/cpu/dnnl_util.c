@@ -4,10 +4,20 @@
 
 #ifndef ZX_NAIVE
 
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 
 #include <oneapi/dnnl/dnnl.h>
+
+#include "kernels/cpu/common.h"
+
+// Pieces of a product that threads share: what makes it worth it, and where it is cut.
+#define SPLIT_FLOPS 4e6 // multiplications
+#define LEAST_ROWS 32
+#define LEAST_COLS 128
+#define ROW_ALIGN 16
+#define COL_ALIGN 64
 
 // A memory descriptor that we own, and one that we look at: a struct and a pointer to it in oneDNN
 // 2, one opaque pointer in oneDNN 3.
@@ -31,6 +41,12 @@ typedef struct step {
     uint64_t at[MOST_ARGS];
 } step;
 
+enum { MOST_OUTSIDE = 4 };
+typedef struct part {
+    zx_dnnl *program;
+    uint64_t at[MOST_OUTSIDE], work_at; // bytes into the outside operands and the scratch
+} part;
+
 struct zx_dnnl {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
@@ -38,6 +54,7 @@ struct zx_dnnl {
     uint32_t n_steps;
     uint64_t work_bytes;
     int threads;
+    part *parts; // in place of steps: a program of one thread for each thread, side by side
 };
 
 // An operand of the primitive being added: its name there, and where it lies outside.
@@ -306,9 +323,9 @@ static zx_status matmul_build(zx_dnnl *d, const zx_dnnl_tensor *t[4], float alph
     return st;
 }
 
-zx_status zx_dnnl_matmul(const zx_dnnl_tensor *a, const zx_dnnl_tensor *b, const zx_dnnl_tensor *c,
-                         const zx_dnnl_tensor *y, float alpha, bool add, int threads, zx_dnnl **out,
-                         zx_err *err)
+static zx_status matmul_whole(const zx_dnnl_tensor *a, const zx_dnnl_tensor *b,
+                              const zx_dnnl_tensor *c, const zx_dnnl_tensor *y, float alpha,
+                              bool add, int threads, zx_dnnl **out, zx_err *err)
 {
     const zx_dnnl_tensor *t[4] = {a, b, c, y};
     const int before = threads_set(threads);
@@ -318,6 +335,95 @@ zx_status zx_dnnl_matmul(const zx_dnnl_tensor *a, const zx_dnnl_tensor *b, const
     if (st == ZX_OK) return ZX_OK;
     zx_dnnl_free(*out);
     *out = NULL;
+    return st;
+}
+
+// How the threads share y: `rows` x `cols` pieces of it, the threads' number of them.
+typedef struct grid {
+    int64_t rows, cols;
+} grid;
+
+// With the fewest numbers read; 1 x 1 where the library shares the work: where products are many,
+// small, or don't divide.
+static grid grid_of(const zx_dnnl_tensor *y, int64_t k, int threads)
+{
+    const int64_t m = y->dim[0], n = y->dim[1];
+    grid best = {1, 1};
+    double least = INFINITY;
+    if (y->rank != 2 || (double)m * (double)n * (double)k < SPLIT_FLOPS) return best;
+    for (int64_t rows = 1; rows <= threads; rows++) {
+        const int64_t cols = threads / rows;
+        const double reads = (double)cols * (double)m + (double)rows * (double)n;
+        if (rows * cols != threads || m < rows * LEAST_ROWS || n < cols * LEAST_COLS) continue;
+        if (reads < least) best = (grid){rows, cols};
+        if (reads < least) least = reads;
+    }
+    return best;
+}
+
+// The i-th of `parts` cuts of n at multiples of `align`.
+static int64_t cut_at(int64_t n, int64_t parts, int64_t i, int64_t align)
+{
+    const int64_t at = (n * i / parts + align / 2) / align * align;
+    return i == parts || at > n ? n : at;
+}
+
+// Of a matrix, `n` rows (dim 0) or columns (dim 1) from `from` on; moves *at by as much. What is
+// repeated stays.
+static void cut(zx_dnnl_tensor *t, int dim, int64_t from, int64_t n, uint64_t *at)
+{
+    if (t->rank == 0 || t->dim[dim] == 1) return;
+    t->dim[dim] = n;
+    at[t->outside] += (uint64_t)(from * t->stride[dim]) * sizeof(float);
+}
+
+static zx_status matmul_part(const zx_dnnl_tensor *const from[4], grid g, int64_t i, float alpha,
+                             bool add, part *p, zx_err *err)
+{
+    zx_dnnl_tensor a = *from[0], b = *from[1], c = *from[2], y = *from[3];
+    const int64_t row = i / g.cols, col = i % g.cols, m = y.dim[0], n = y.dim[1];
+    const int64_t r = cut_at(m, g.rows, row, ROW_ALIGN);
+    const int64_t s = cut_at(n, g.cols, col, COL_ALIGN);
+    const int64_t nr = cut_at(m, g.rows, row + 1, ROW_ALIGN) - r;
+    const int64_t ns = cut_at(n, g.cols, col + 1, COL_ALIGN) - s;
+    cut(&a, 0, r, nr, p->at);
+    cut(&b, 1, s, ns, p->at);
+    cut(&c, 1, s, ns, p->at);
+    cut(&y, 0, r, nr, p->at);
+    cut(&y, 1, s, ns, p->at);
+    b.any = false;
+    return matmul_whole(&a, &b, &c, &y, alpha, add, 1, &p->program, err);
+}
+
+// Where the library shares a product out, threads reach less than each would alone; one product
+// each that knows nothing of the others doesn't lose that (docs/PERF.md). b isn't reordered then:
+// every piece would do that again for few rows or columns.
+static zx_status matmul_split(const zx_dnnl_tensor *const t[4], grid g, float alpha, bool add,
+                              zx_dnnl *d, zx_err *err)
+{
+    d->parts = calloc((size_t)d->threads, sizeof *d->parts);
+    if (!d->parts) return ZX_FAIL(err, ZX_E_DEVICE, "out of memory");
+    for (int i = 0; i < d->threads; i++) {
+        ZX_TRY(matmul_part(t, g, i, alpha, add, &d->parts[i], err));
+        d->parts[i].work_at = d->work_bytes;
+        d->work_bytes += zx_align_up(d->parts[i].program->work_bytes, ZX_ALIGN);
+    }
+    return ZX_OK;
+}
+
+zx_status zx_dnnl_matmul(const zx_dnnl_tensor *a, const zx_dnnl_tensor *b, const zx_dnnl_tensor *c,
+                         const zx_dnnl_tensor *y, float alpha, bool add, int threads, zx_dnnl **out,
+                         zx_err *err)
+{
+    const grid g = grid_of(y, a->dim[1], threads);
+    if (g.rows * g.cols == 1) return matmul_whole(a, b, c, y, alpha, add, threads, out, err);
+    const zx_dnnl_tensor *const t[4] = {a, b, c, y};
+    zx_dnnl *d = calloc(1, sizeof *d);
+    if (!d) return ZX_FAIL(err, ZX_E_DEVICE, "out of memory");
+    d->threads = threads;
+    const zx_status st = matmul_split(t, g, alpha, add, d, err);
+    if (st != ZX_OK) zx_dnnl_free(d);
+    *out = st == ZX_OK ? d : NULL;
     return st;
 }
 
@@ -442,25 +548,61 @@ static dnnl_status_t run_step(const zx_dnnl *d, const step *s, void *const *outs
     return dnnl_primitive_execute(s->primitive, d->stream, s->n, s->arg);
 }
 
+static dnnl_status_t run_steps(const zx_dnnl *d, void *const *outside, void *work, uint32_t *at)
+{
+    dnnl_status_t r = dnnl_success;
+    for (*at = 0; r == dnnl_success && *at < d->n_steps; ++*at)
+        r = run_step(d, &d->steps[*at], outside, work);
+    return r == dnnl_success ? dnnl_stream_wait(d->stream) : r;
+}
+
+typedef struct parts_run {
+    const zx_dnnl *d;
+    void *const *outside;
+    void *work;
+    zx_fault failed; // of the first that did
+} parts_run;
+
+static void run_parts(void *ctx, int64_t from, int64_t to)
+{
+    parts_run *run = ctx;
+    for (int64_t i = from; i < to; i++) {
+        const part *p = &run->d->parts[i];
+        void *outside[MOST_OUTSIDE];
+        uint32_t at;
+        for (int k = 0; k < MOST_OUTSIDE; k++)
+            outside[k] = run->outside[k] ? (unsigned char *)run->outside[k] + p->at[k] : NULL;
+        const dnnl_status_t r =
+            run_steps(p->program, outside, (unsigned char *)run->work + p->work_at, &at);
+        if (r != dnnl_success) zx_fault_set(&run->failed, ZX_FAULT_LIBRARY, r, at);
+    }
+}
+
 zx_status zx_dnnl_run(const zx_dnnl *d, void *const *outside, const zx_call *call, zx_err *err)
 {
     ZX_ASSERT(call->threads == d->threads); // layouts and scratch were chosen for them
-    const int before = threads_set(d->threads);
+    parts_run parts = {.d = d, .outside = outside, .work = call->work};
     dnnl_status_t r = dnnl_success;
-    uint32_t i = 0;
-    for (; r == dnnl_success && i < d->n_steps; i++)
-        r = run_step(d, &d->steps[i], outside, call->work);
-    if (r == dnnl_success) r = dnnl_stream_wait(d->stream);
-    threads_set(before);
+    uint32_t at = 0;
+    if (d->parts) {
+        zx_split(d->threads, d->threads, 1, 2, run_parts, &parts);
+        if (parts.failed.kind != ZX_FAULT_NONE) r = (dnnl_status_t)parts.failed.a;
+    } else {
+        const int before = threads_set(d->threads);
+        r = run_steps(d, outside, call->work, &at);
+        threads_set(before);
+    }
     if (r == dnnl_success) return ZX_OK;
     if (!call->fault) return check(r, "running a primitive", err);
-    zx_fault_set(call->fault, ZX_FAULT_LIBRARY, r, i); // no rank returns early past a collective
+    zx_fault_set(call->fault, ZX_FAULT_LIBRARY, r, at); // no rank returns early past a collective
     return ZX_OK;
 }
 
 void zx_dnnl_free(zx_dnnl *d)
 {
     if (!d) return;
+    for (int i = 0; d->parts && i < d->threads; i++) zx_dnnl_free(d->parts[i].program);
+    free(d->parts);
     for (uint32_t i = 0; i < d->n_steps; i++) {
         step *s = &d->steps[i];
         for (int a = 0; a < s->n; a++) dnnl_memory_destroy(s->arg[a].memory);

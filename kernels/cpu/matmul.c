@@ -3,8 +3,8 @@
 // A transposed operand is handed over by its strides: oneDNN 2.6 copies blocks of it into its
 // scratchpad as it goes, which measures as fast as any layout that we could make. A wide b that
 // isn't transposed it reads in place, and rows a multiple of 4 KiB apart then fight for the same
-// lines of the first-level cache: 80 GFLOP/s in place of 150. Those are reordered first
-// (docs/PERF.md).
+// lines of the first-level cache: 80 GFLOP/s in place of 150. Those are reordered first, where one
+// thread makes the whole product (docs/PERF.md).
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dnnl_util.h"

@@ -29,6 +29,9 @@ static const row rows[] = {
     {"vocabulary", 2, 2, {16, 64}, {1031, 64}, 0, 1, 0, 0},
     {"wide b, reordered", 2, 2, {64, 5}, {5, 3079}, 0, 0, 1, 0},
     {"wide b, reordered, a transposed", 2, 2, {9, 66}, {9, 3072}, 1, 0, 0, 0.5},
+    {"shared out by columns", 2, 2, {70, 150}, {150, 650}, 0, 0, 1, 0},
+    {"shared out by rows, a transposed", 2, 2, {150, 650}, {150, 263}, 1, 0, 0, 0},
+    {"shared out, b transposed, scaled", 2, 2, {97, 150}, {1031, 150}, 0, 1, 1, 0.5},
     {"long sums", 2, 2, {9, 5003}, {5003, 11}, 0, 0, 0, 0},
     {"batch, same on both", 3, 3, {6, 9, 4}, {6, 4, 5}, 0, 0, 0, 0},
     {"attention", 4, 4, {2, 3, 33, 16}, {2, 3, 33, 16}, 0, 1, 0, 0.25},
@@ -116,7 +119,7 @@ static double want_at(const row *r, const one_call *c, int64_t at, double *bound
 static void test_row(void **state)
 {
     const row *r = *state;
-    for (int threads = 1; threads <= 2; threads++) {
+    for (int threads = 1; threads <= 6; threads += threads == 1 ? 1 : 2) { // 4, 6: a grid of pieces
         zx_err err = {0};
         one_call c = call_of(r, 0), again = call_of(r, 1);
         assert_zx_ok(one_call_run(&c, &zx_cpu_matmul, threads, 1, &err), &err);
