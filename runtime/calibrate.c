@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "graph/op.h"
 #include "kernels/cpu/cpu.h"
@@ -328,6 +329,8 @@ zx_status zx_calibrate(uint32_t ranks, uint32_t threads, zx_machine *out, zx_err
     out->update = median_of(teams, n, 4);
     out->op_seconds = median_of(teams, n, 5);
     out->cores = (double)cores / ranks;
+    const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE); // 0 or less where it isn't known
+    out->cache = cache > 0 ? (double)cache : 0;
     out->latency = three_digits(meeting_seconds(ranks, threads));
     free(teams);
     return st;

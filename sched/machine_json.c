@@ -33,7 +33,7 @@ static const struct field {
     X(MAY, host_seconds), X(MAY, hook_seconds), X(RATE, copy),    X(RATE, sum),
     X(RATE, update),      X(MAY, interference), X(MAY, cores),    X(WHOLE, threads),
     X(MAY, wire),         X(MAY, latency),      X(CURVE, gather), X(CURVE, reduce),
-    X(MAY, peak),         X(MAY, peak_16),
+    X(MAY, peak),         X(MAY, peak_16),      X(MAY, cache),
 #undef X
 };
 

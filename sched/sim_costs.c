@@ -1,5 +1,7 @@
 // sim_costs.c - what the instructions of a plan take on a machine, each by itself.
 // SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+
 #include "sched/sim.h"
 
 typedef struct pricer {
@@ -28,9 +30,13 @@ static zx_sim_cost compute(double seconds)
 {
     return (zx_sim_cost){.kind = ZX_SIM_COMPUTE, .alone = seconds};
 }
+// A copy through a core that computes puts as many bytes as it reads and writes out of the core's
+// cache, and compute waits until they are back. A collective's don't count: what it brings, compute
+// reads next, and what it takes away, compute has just written.
 static zx_sim_cost move(const pricer *k, double bytes)
 {
-    return (zx_sim_cost){.kind = ZX_SIM_MOVE, .alone = bytes / k->m.copy};
+    const double refill = k->m.cores > 0 ? fmin(2 * bytes, k->m.cache) : 0;
+    return (zx_sim_cost){.kind = ZX_SIM_MOVE, .alone = (bytes + refill) / k->m.copy};
 }
 // Where no core helps, adding is a part of the reduce.
 static zx_sim_cost send(const pricer *k, const zx_insn *in, zx_collective what)

@@ -350,7 +350,8 @@ static void test_choice(void **state)
     zx_arena_free(&mem);
 }
 
-// GPT-2 124M with four micro-batches plans in less than half a second.
+// GPT-2 124M with four micro-batches plans in less than two seconds of a core: four times what it
+// takes where nobody shares the core, so that this tells of growth and not of neighbours.
 static void test_fast(void **state ZX_UNUSED)
 {
     zx_arena mem = {0};
@@ -368,7 +369,7 @@ static void test_fast(void **state ZX_UNUSED)
     const double seconds = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
     print_message("planned in %.0f ms\n", seconds * 1e3);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    assert_true(seconds < 0.5);
+    assert_true(seconds < 2);
 #endif
     zx_arena_free(&mem);
 }
