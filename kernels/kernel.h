@@ -51,6 +51,7 @@ typedef struct zx_call {
     const void *state; // what prepare made
     const zx_rng *rng;
     zx_fault *fault;
+    const struct zx_cuda *cuda; // where a CUDA kernel runs (kernels/cuda/cuda.h); NULL: the CPU's
 } zx_call;
 
 // A kernel is pure: outputs are a function of inputs, attributes, rng and threads alone, with the

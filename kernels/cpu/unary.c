@@ -1,7 +1,7 @@
 // unary.c - elementwise ops of one operand, on every dtype.
 //
-// Each function is one row below: its expression is compiled once in float32, with vector math, and
-// once in double with the C library's.
+// Each function is one row of kernels/unary.def: its expression is compiled once in float32, with
+// vector math, and once in double with the C library's.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/common.h"
 #include "kernels/cpu/vmath.h"
@@ -12,44 +12,6 @@ typedef struct args { // attributes in the type of the loop
     float a, b, g;
     double da, db, dg;
 } args;
-
-// x is the element; A, B, G are alpha, beta and gamma; R(c) is a constant of the type.
-#define FUNCTIONS(X)                                                                               \
-    X(NEG, -x)                                                                                     \
-    X(ABS, ABS(x))                                                                                 \
-    X(SIGN, x > R(0) ? R(1) : x < R(0) ? R(-1) : x == R(0) ? R(0) : x)                             \
-    X(FLOOR, FLOOR(x))                                                                             \
-    X(CEIL, CEIL(x))                                                                               \
-    X(ROUND, ROUND(x))                                                                             \
-    X(SQRT, SQRT(x))                                                                               \
-    X(RECIPROCAL, R(1) / x)                                                                        \
-    X(EXP, EXP(x))                                                                                 \
-    X(LOG, LOG(x))                                                                                 \
-    X(SIN, SIN(x))                                                                                 \
-    X(COS, COS(x))                                                                                 \
-    X(TAN, LIBM(tan, x))                                                                           \
-    X(ASIN, LIBM(asin, x))                                                                         \
-    X(ACOS, LIBM(acos, x))                                                                         \
-    X(ATAN, LIBM(atan, x))                                                                         \
-    X(SINH, LIBM(sinh, x))                                                                         \
-    X(COSH, LIBM(cosh, x))                                                                         \
-    X(ERF, ERF(x))                                                                                 \
-    X(TANH, TANH(x))                                                                               \
-    X(SIGMOID, SIGMOID(x))                                                                         \
-    X(RELU, x < R(0) ? R(0) : x)                                                                   \
-    X(GELU, R(0.5) * x * (R(1) + ERF(x * R(0.70710678118654752))))                                 \
-    X(GELU_TANH, x *SIGMOID(x *(R(1.5957691216057308) + R(0.07135481282553924) * (x * x))))        \
-    X(SILU, x *SIGMOID(A *x))                                                                      \
-    X(SOFTPLUS, (x > R(0) ? x : x != x ? x : R(0)) + LOG1P(EXP(-ABS(x))))                          \
-    X(SOFTSIGN, x / (R(1) + ABS(x)))                                                               \
-    X(ELU, x > R(0) ? x : A * EXPM1(x))                                                            \
-    X(SELU, G *(x > R(0) ? x : A * EXPM1(x)))                                                      \
-    X(CELU, x > R(0) ? x : A * EXPM1(x / A))                                                       \
-    X(LEAKY_RELU, x < R(0) ? A * x : x)                                                            \
-    X(THRESHOLDED_RELU, x > A || x != x ? x : R(0))                                                \
-    X(HARD_SIGMOID, CLAMP01(A *x + B))                                                             \
-    X(HARD_SWISH, x *CLAMP01(x *R(0.16666666666666667) + R(0.5)))                                  \
-    X(MISH, MISH(x))
 
 static inline float round_even_f32(float x) // to the nearest integer, halves to even
 {
@@ -84,24 +46,25 @@ static double mish_f64(double x)
 }
 
 #define R(c) ((float)(c))
-#define ABS vm_abs
-#define FLOOR floor_f32
+#define ABS(x) vm_abs(x)
+#define FLOOR(x) floor_f32(x)
 #define CEIL(x) (-floor_f32(-(x)))
-#define ROUND round_even_f32
-#define SQRT sqrtf
-#define EXP vm_exp
-#define SIN vm_sin
-#define COS vm_cos
-#define EXPM1 vm_expm1
-#define LOG vm_log
-#define LOG1P vm_log1p
-#define ERF vm_erf
-#define TANH vm_tanh
-#define SIGMOID vm_sigmoid
-#define CLAMP01 clamp01_f32
-#define MISH mish_f32
+#define ROUND(x) round_even_f32(x)
+#define SQRT(x) sqrtf(x)
+#define EXP(x) vm_exp(x)
+#define SIN(x) vm_sin(x)
+#define COS(x) vm_cos(x)
+#define EXPM1(x) vm_expm1(x)
+#define LOG(x) vm_log(x)
+#define LOG1P(x) vm_log1p(x)
+#define ERF(x) vm_erf(x)
+#define TANH(x) vm_tanh(x)
+#define SIGMOID(x) vm_sigmoid(x)
+#define CLAMP01(x) clamp01_f32(x)
+#define MISH(x) mish_f32(x)
 #define LIBM(f, x) (float)f((double)(x))
-#define X(id, expr)                                                                                \
+#define ZX_UNARY_GRAD(id, alpha, f, g) ZX_UNARY(id, alpha, f)
+#define ZX_UNARY(id, alpha, expr)                                                                  \
     ZX_CLONES static void f32_##id(const float *in, float *out, int64_t n,                         \
                                    const args *p ZX_UNUSED)                                        \
     {                                                                                              \
@@ -112,8 +75,8 @@ static double mish_f64(double x)
             out[i] = expr;                                                                         \
         }                                                                                          \
     }
-FUNCTIONS(X)
-#undef X
+#include "kernels/unary.def"
+#undef ZX_UNARY
 #undef R
 #undef ABS
 #undef FLOOR
@@ -134,24 +97,24 @@ FUNCTIONS(X)
 #undef LIBM
 
 #define R(c) ((double)(c))
-#define ABS fabs
-#define FLOOR floor
-#define CEIL ceil
-#define ROUND nearbyint
-#define SQRT sqrt
-#define EXP exp
-#define SIN sin
-#define COS cos
-#define EXPM1 expm1
-#define LOG log
-#define LOG1P log1p
-#define ERF erf
-#define TANH tanh
-#define SIGMOID sigmoid_f64
-#define CLAMP01 clamp01_f64
-#define MISH mish_f64
+#define ABS(x) fabs(x)
+#define FLOOR(x) floor(x)
+#define CEIL(x) ceil(x)
+#define ROUND(x) nearbyint(x)
+#define SQRT(x) sqrt(x)
+#define EXP(x) exp(x)
+#define SIN(x) sin(x)
+#define COS(x) cos(x)
+#define EXPM1(x) expm1(x)
+#define LOG(x) log(x)
+#define LOG1P(x) log1p(x)
+#define ERF(x) erf(x)
+#define TANH(x) tanh(x)
+#define SIGMOID(x) sigmoid_f64(x)
+#define CLAMP01(x) clamp01_f64(x)
+#define MISH(x) mish_f64(x)
 #define LIBM(f, x) f(x)
-#define X(id, expr)                                                                                \
+#define ZX_UNARY(id, alpha, expr)                                                                  \
     static void f64_##id(const double *in, double *out, int64_t n, const args *p ZX_UNUSED)        \
     {                                                                                              \
         const double A ZX_UNUSED = p->da, B ZX_UNUSED = p->db, G ZX_UNUSED = p->dg;                \
@@ -160,20 +123,21 @@ FUNCTIONS(X)
             out[i] = expr;                                                                         \
         }                                                                                          \
     }
-FUNCTIONS(X)
-#undef X
+#include "kernels/unary.def"
+#undef ZX_UNARY
 
 typedef struct row {
-    uint32_t op, mode;
+    uint32_t op;
     void (*f32)(const float *, float *, int64_t, const args *);
     void (*f64)(const double *, double *, int64_t, const args *);
-    double alpha, beta, gamma; // where absent
+    double alpha; // where absent
 } row;
 #define ZX_K_GELU_TANH ZX_K_GELU // the same op, by MODE
 static const row rows[] = {
-#define X(id, expr) {.op = ZX_K_##id, .f32 = f32_##id, .f64 = f64_##id, .alpha = 1, .gamma = 1},
-    FUNCTIONS(X)
-#undef X
+#define ZX_UNARY(id, alpha, expr) {ZX_K_##id, f32_##id, f64_##id, alpha},
+#include "kernels/unary.def"
+#undef ZX_UNARY
+#undef ZX_UNARY_GRAD
 };
 
 static const row *find(uint32_t op, bool tanh_form)
@@ -281,11 +245,7 @@ static zx_status unary(const zx_call *call, zx_err *err)
     if (floats ? job.row == NULL : !integers_know(call->op))
         return ZX_FAIL(err, ZX_E_UNSUPPORTED, "no kernel for %s",
                        zx_dtypes[call->in[0].type.dtype].word);
-    const double absent_alpha = call->op == ZX_K_LEAKY_RELU     ? 0.01
-                                : call->op == ZX_K_HARD_SIGMOID ? 0.2
-                                : call->op == ZX_K_SELU         ? 1.67326319217681884765625
-                                                                : 1.0;
-    job.args.da = zx_attr_float(call->attrs, ZX_A_ALPHA, absent_alpha);
+    job.args.da = zx_attr_float(call->attrs, ZX_A_ALPHA, job.row != NULL ? job.row->alpha : 1.0);
     job.args.db = zx_attr_float(call->attrs, ZX_A_BETA, 0.5);
     job.args.dg = zx_attr_float(call->attrs, ZX_A_GAMMA, 1.05070102214813232421875);
     job.args.a = (float)job.args.da;

@@ -35,44 +35,26 @@ static inline float square(float x)
     return x * x;
 }
 
-#define FUNCTIONS(X)                                                                               \
-    X(SQRT, dy * 0.5f / x)                                                                         \
-    X(RECIPROCAL, -dy *(x * x))                                                                    \
-    X(EXP, dy *x)                                                                                  \
-    X(LOG, dy / x)                                                                                 \
-    X(SIN, dy *vm_cos(x))                                                                          \
-    X(COS, -dy *vm_sin(x))                                                                         \
-    X(TAN, dy *(1.0f + x * x))                                                                     \
-    X(ASIN, dy / sqrtf((1.0f - x) * (1.0f + x)))                                                   \
-    X(ACOS, -dy / sqrtf((1.0f - x) * (1.0f + x)))                                                  \
-    X(ATAN, dy / (1.0f + x * x))                                                                   \
-    X(SINH, dy *LIBM(cosh, x))                                                                     \
-    X(COSH, dy *LIBM(sinh, x))                                                                     \
-    X(ERF, dy *(1.12837917f * vm_exp(-(x * x))))                                                   \
-    X(TANH, dy *((1.0f - x) * (1.0f + x)))                                                         \
-    X(SIGMOID, dy *(x * (1.0f - x)))                                                               \
-    X(RELU, x <= 0.0f ? 0.0f : dy)                                                                 \
-    X(GELU, dy *gelu_grad(x))                                                                      \
-    X(GELU_TANH, dy *gelu_tanh_grad(x))                                                            \
-    X(SILU, dy *silu_grad(x, A))                                                                   \
-    X(SOFTPLUS, dy *vm_sigmoid(x))                                                                 \
-    X(SOFTSIGN, dy / square(1.0f + vm_abs(x)))                                                     \
-    X(ELU, x > 0.0f ? dy : dy * (A * vm_exp(x)))                                                   \
-    X(SELU, x > 0.0f ? dy * G : dy * (G * A * vm_exp(x)))                                          \
-    X(CELU, x > 0.0f ? dy : dy * vm_exp(x / A))                                                    \
-    X(LEAKY_RELU, x > 0.0f ? dy : dy * A)                                                          \
-    X(THRESHOLDED_RELU, x <= A ? 0.0f : dy)                                                        \
-    X(HARD_SIGMOID, ((A * x + B > 0.0f) & (A * x + B < 1.0f)) ? dy *A : 0.0f)                      \
-    X(HARD_SWISH, x < -3.0f ? 0.0f : x <= 3.0f ? dy * (x / 3.0f + 0.5f) : dy)                      \
-    X(MISH, dy *mish_grad(x))
-
 static inline float silu_grad(float x, float a)
 {
     const float s = vm_sigmoid(a * x);
     return s + (a * x) * (s * (1.0f - s));
 }
 
-#define X(id, expr)                                                                                \
+#define R(c) ((float)(c))
+#define ABS(x) vm_abs(x)
+#define SQRT(x) sqrtf(x)
+#define EXP(x) vm_exp(x)
+#define SIN(x) vm_sin(x)
+#define COS(x) vm_cos(x)
+#define SIGMOID(x) vm_sigmoid(x)
+#define SQUARE(x) square(x)
+#define GELU_D(x) gelu_grad(x)
+#define GELU_TANH_D(x) gelu_tanh_grad(x)
+#define SILU_D(x, a) silu_grad(x, a)
+#define MISH_D(x) mish_grad(x)
+#define ZX_UNARY(id, alpha, f)
+#define ZX_UNARY_GRAD(id, alpha, f, expr)                                                          \
     ZX_CLONES static void grad_##id(const float *dys, const float *xs, float *out, int64_t n,      \
                                     const args *p ZX_UNUSED)                                       \
     {                                                                                              \
@@ -83,18 +65,19 @@ static inline float silu_grad(float x, float a)
             out[i] = expr;                                                                         \
         }                                                                                          \
     }
-FUNCTIONS(X)
-#undef X
+#include "kernels/unary.def"
+#undef ZX_UNARY_GRAD
 
 typedef void grad_fn(const float *, const float *, float *, int64_t, const args *);
 static const struct {
     uint32_t op;
     grad_fn *f;
+    double alpha; // where absent
 } rows[] = {
 #define ZX_K_GELU_TANH_GRAD ZX_K_GELU_GRAD // the next row, by MODE
-#define X(id, expr) {ZX_K_##id##_GRAD, grad_##id},
-    FUNCTIONS(X)
-#undef X
+#define ZX_UNARY_GRAD(id, alpha, f, g) {ZX_K_##id##_GRAD, grad_##id, alpha},
+#include "kernels/unary.def"
+#undef ZX_UNARY_GRAD
 };
 
 struct job {
@@ -128,14 +111,11 @@ static zx_status unary_grad(const zx_call *call, zx_err *err)
     ZX_TRY(zx_need_f32(call, err));
     const bool tanh_form =
         call->op == ZX_K_GELU_GRAD && zx_attr_int(call->attrs, ZX_A_MODE, 0) == 1;
-    for (uint32_t i = 0; i < ZX_COUNT(rows) && job.f == NULL; i++)
-        if (rows[i].op == call->op) job.f = rows[i + (tanh_form ? 1 : 0)].f;
-    ZX_ASSERT(job.f != NULL);
-    const double absent_alpha = call->op == ZX_K_LEAKY_RELU_GRAD     ? 0.01
-                                : call->op == ZX_K_HARD_SIGMOID_GRAD ? 0.2
-                                : call->op == ZX_K_SELU_GRAD         ? 1.67326319217681884765625
-                                                                     : 1.0;
-    job.args.a = (float)zx_attr_float(call->attrs, ZX_A_ALPHA, absent_alpha);
+    uint32_t i = 0;
+    while (i < ZX_COUNT(rows) && rows[i].op != call->op) i++;
+    ZX_ASSERT(i < ZX_COUNT(rows));
+    job.f = rows[i + (tanh_form ? 1 : 0)].f;
+    job.args.a = (float)zx_attr_float(call->attrs, ZX_A_ALPHA, rows[i].alpha);
     job.args.b = (float)zx_attr_float(call->attrs, ZX_A_BETA, 0.5);
     job.args.g = (float)zx_attr_float(call->attrs, ZX_A_GAMMA, 1.05070102214813232421875);
     zx_split(call->threads, zx_count(&call->in[0]), 64, ZX_GRAIN / 4, grad_range, &job);

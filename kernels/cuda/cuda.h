@@ -1,0 +1,42 @@
+// cuda.h - the CUDA kernels: which there are, and what a call of one is given.
+//
+// A zx_cuda_X is a zx_kernel as zx_cpu_X is, called with the same zx_call but: data of views, work
+// and fault are device memory (fault may be pinned memory of the host); call->cuda says where to
+// run. `run` queues on that stream and returns; it neither waits nor allocates. `prepare` runs with
+// that device current and may allocate. attrs, rng, state are host memory, read before `run`
+// returns.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ZX_KERNELS_CUDA_H
+#define ZX_KERNELS_CUDA_H
+
+#include <cuda_runtime.h>
+
+#include "kernels/kernel.h"
+
+ZX_BEGIN_C
+
+struct zx_cuda { // zx_call.cuda
+    int device;
+    cudaStream_t stream;
+    int processors; // multiprocessors of the device
+};
+
+// The kernels there are, by the last column of ops.def. What isn't here has no CUDA kernel.
+#define ZX_CUDA_KERNELS(X)                                                                         \
+    X(unary)                                                                                       \
+    X(is_nan)                                                                                      \
+    X(is_inf)                                                                                      \
+    X(unary_grad)
+#define X(name) extern const zx_kernel zx_cuda_##name;
+ZX_CUDA_KERNELS(X)
+#undef X
+
+// The kernel of an op (zx_op_id), or NULL.
+const zx_kernel *zx_cuda_kernel(uint32_t op);
+
+// ZX_OK, or E_DEVICE with CUDA's own words: "unary: cudaErrorInvalidValue: invalid argument".
+zx_status zx_cuda_check(cudaError_t e, const char *what, zx_err *err);
+
+ZX_END_C
+
+#endif

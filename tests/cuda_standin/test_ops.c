@@ -1,0 +1,298 @@
+// test_ops.c - CUDA kernels against the CPU's, on every row of tests/ops/cases.def whose op has
+// one: the op itself, and each node of its gradient. A kernel that is added to cuda.h is tested by
+// the rows there are.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda_standin/rig.h"
+
+#include <math.h>
+
+#include "graph/autodiff.h"
+#include "kernels/cuda/cuda.h"
+#include "tests/op_text.h"
+#include "tests/ops/rig.h"
+
+typedef struct op_case {
+    const char *name;
+    zx_op_id op;
+    const char *in, *attrs, *out, *differentiated;
+} op_case;
+static const op_case cases[] = {
+#define ZX_CASE(op, in, attrs, out, grads)                                                         \
+    {#op "(" in ") " attrs, ZX_OP_##op, in, attrs, out, grads},
+#define ZX_EXCUSED(op, why)
+#include "tests/ops/cases.def"
+#undef ZX_CASE
+#undef ZX_EXCUSED
+};
+static bool ran[ZX_OP_COUNT]; // on the device, and compared
+
+// ---- a call on the device -----------------------------------------------------------------------
+
+typedef struct device_call {
+    zx_view in[64], out[8]; // of device memory
+    zx_call call;
+    struct zx_cuda cuda;
+    zx_fault *fault; // pinned
+    void *state;
+    uint64_t work_bytes;
+} device_call;
+
+static zx_status prepare(device_call *d, zx_op_id op, const zx_attrs *attrs, const zx_view *in,
+                         uint32_t n_in, const zx_view *out, uint32_t n_out, zx_err *err)
+{
+    static const zx_rng rng = {1, 2, 3};
+    static char there;
+    const zx_kernel *k = zx_cuda_kernel(op);
+    *d = (device_call){.cuda = {0, a_stream(), 4}};
+    for (uint32_t i = 0; i < n_in; i++)
+        d->in[i] = (zx_view){in[i].data != NULL ? &there : NULL, in[i].type};
+    for (uint32_t i = 0; i < n_out; i++)
+        d->out[i] = (zx_view){out[i].data != NULL ? &there : NULL, out[i].type};
+    d->call = (zx_call){.op = op,
+                        .n_in = n_in,
+                        .n_out = n_out,
+                        .in = d->in,
+                        .out = d->out,
+                        .attrs = attrs,
+                        .threads = 1,
+                        .rng = &rng,
+                        .cuda = &d->cuda};
+    return k->prepare == NULL ? ZX_OK : k->prepare(&d->call, &d->work_bytes, &d->state, err);
+}
+
+// A tensor's memory on the device, `skew` elements into an allocation; holds the host's bytes.
+static void *upload(const zx_view *v, size_t skew, cudaStream_t s)
+{
+    if (v->data == NULL) return NULL;
+    const size_t bytes = (size_t)zx_type_bytes(&v->type);
+    char *at = on_device(bytes + 64 * skew + 1);
+    if (bytes > 0)
+        assert_ok(cudaMemcpyAsync(at + 64 * skew, v->data, bytes, cudaMemcpyHostToDevice, s));
+    return at + 64 * skew;
+}
+// Runs it; *out are host tensors that get the results.
+static void run(device_call *d, const zx_view *in, const zx_view *out, size_t skew, int over)
+{
+    const zx_kernel *k = zx_cuda_kernel(d->call.op);
+    zx_err err = {0};
+    d->fault = pinned(sizeof *d->fault);
+    *d->fault = (zx_fault){0};
+    d->call.fault = d->fault;
+    d->call.state = d->state;
+    d->call.work = d->work_bytes > 0 ? on_device((size_t)d->work_bytes) : NULL;
+    for (uint32_t i = 0; i < d->call.n_in; i++)
+        d->in[i].data = upload(&in[i], skew, d->cuda.stream);
+    for (uint32_t i = 0; i < d->call.n_out; i++) {
+        const size_t bytes = (size_t)zx_type_bytes(&out[i].type);
+        d->out[i].data = out[i].data == NULL ? NULL : on_device(bytes + 1);
+    }
+    if (over >= 0) d->out[0].data = d->in[over].data;
+    assert_zx_ok(k->run(&d->call, &err), &err);
+    for (uint32_t i = 0; i < d->call.n_out; i++) {
+        const size_t bytes = (size_t)zx_type_bytes(&out[i].type);
+        if (out[i].data != NULL && bytes > 0)
+            assert_ok(cudaMemcpyAsync(out[i].data, d->out[i].data, bytes, cudaMemcpyDeviceToHost,
+                                      d->cuda.stream));
+    }
+    assert_ok(cudaStreamSynchronize(d->cuda.stream));
+}
+
+// ---- against the CPU ----------------------------------------------------------------------------
+
+static double unit_of(zx_dtype t)
+{
+    return t == ZX_F16 ? 2e-3 : t == ZX_BF16 ? 1.6e-2 : t == ZX_F32 ? 2e-6 : 0;
+}
+static void compare(const zx_view *got, const zx_view *want, const char *what)
+{
+    const double unit = unit_of(want->type.dtype);
+    const int64_t n = zx_shape_count(&want->type.shape);
+    double most = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (isfinite(rig_get(want, i))) most = fmax(most, fabs(rig_get(want, i)));
+    for (int64_t i = 0; i < n; i++) {
+        const double g = rig_get(got, i), w = rig_get(want, i);
+        if (isnan(w)      ? isnan(g)
+            : isfinite(w) ? fabs(g - w) <= unit * fabs(w) + unit / 10 * fmin(most, 1e30)
+                          : g == w)
+            continue;
+        fail_msg("%s, element %lld: %.9g, CPU %.9g", what, (long long)i, g, w);
+    }
+}
+
+// Both kernels on the same operands. f64 is for folding constants: what a kernel refuses of it is
+// no gap.
+static void check(zx_op_id op, const zx_attrs *attrs, const zx_view *in, uint32_t n_in,
+                  const zx_view *want, uint32_t n_out, zx_arena *mem)
+{
+    zx_err err = {0};
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        device_call d;
+        zx_view got[8];
+        zx_standin_reset();
+        zx_standin_seed(seed);
+        const zx_status st = prepare(&d, op, attrs, in, n_in, want, n_out, &err);
+        if (st == ZX_E_UNSUPPORTED && in[0].type.dtype == ZX_F64) return;
+        assert_zx_ok(st, &err);
+        for (uint32_t i = 0; i < n_out; i++) {
+            got[i] = rig_view(mem, &want[i].type);
+            if (want[i].data == NULL) got[i].data = NULL;
+        }
+        run(&d, in, got, seed, -1);
+        assert_int_equal(d.fault->kind, ZX_FAULT_NONE);
+        for (uint32_t i = 0; i < n_out; i++)
+            if (want[i].data != NULL) compare(&got[i], &want[i], zx_ops[op].word);
+        for (uint32_t i = 0; (zx_ops[op].flags & ZX_OP_INPLACE) && seed == 0 && i < n_in; i++) {
+            zx_view over[8];
+            if (in[i].data == NULL || in[i].type.dtype != want[0].type.dtype ||
+                zx_type_bytes(&in[i].type) != zx_type_bytes(&want[0].type))
+                continue;
+            memcpy(over, got, sizeof over);
+            over[0] = rig_view(mem, &want[0].type);
+            run(&d, in, over, 0, (int)i);
+            if (!rig_same(&over[0], &got[0]))
+                fail_msg("%s: other bits when written over input %u", zx_ops[op].word, i);
+        }
+        if (zx_cuda_kernel(op)->release != NULL) zx_cuda_kernel(op)->release(d.state);
+        assert_string_equal(zx_standin_said(), "");
+    }
+    ran[op] = true;
+}
+
+static void values(void **state)
+{
+    const op_case *row = *state;
+    zx_arena mem = {0};
+    zx_view in[8] = {{0}}, out[8];
+    op_arg args[8];
+    double *unused;
+    const zx_attrs attrs = op_text_attrs(row->attrs, &mem);
+    const uint32_t n_in = op_text_args(row->in, args, 8), n_out = zx_ops[row->op].n_out;
+    for (uint32_t i = 0; i < n_in; i++)
+        if (!args[i].omitted) in[i] = rig_fill(&mem, &args[i].type, args[i].fill, i + 1, &unused);
+    const char *text = row->out;
+    for (uint32_t i = 0; i < n_out; i++) {
+        const zx_type t = op_text_type(&text);
+        while (*text == ' ') text++;
+        out[i] = rig_view(&mem, &t);
+    }
+    rig_run(row->op, &attrs, in, n_in, out, n_out, 1);
+    check(row->op, &attrs, in, n_in, out, n_out, &mem);
+    zx_arena_free(&mem);
+}
+
+// ---- gradients ----------------------------------------------------------------------------------
+
+// The train graph of sum(op(inputs) * w); inputs to differentiate are parameters.
+static void build(const op_case *row, zx_arena *mem, zx_graph *g, zx_view **views)
+{
+    zx_builder b;
+    op_arg args[8];
+    uint32_t in[8], out[8];
+    zx_view filled[16];
+    double *unused;
+    zx_err err = {0};
+    zx_builder_start(&b, mem, "test");
+    b.at_name = "node";
+    const uint32_t n = op_text_args(row->in, args, 8);
+    for (uint32_t i = 0; i < n; i++) {
+        in[i] = ZX_NONE;
+        if (args[i].omitted) continue;
+        const char *name = zx_arena_printf(mem, "x%u", i);
+        in[i] = strchr(row->differentiated, (int)('0' + i))
+                    ? zx_build_param(&b, &args[i].type, &(zx_param){.name = name})
+                    : zx_build_input(&b, name, &args[i].type);
+        filled[in[i]] = rig_fill(mem, &args[i].type, args[i].fill, i + 1, &unused);
+    }
+    const char *text = row->out;
+    const zx_type t = op_text_type(&text);
+    const uint32_t w = zx_build_input(&b, "w", &t);
+    filled[w] = rig_fill(mem, &t, "", 99, &unused);
+    assert_zx_ok(zx_build_node(&b, row->op, in, n, op_text_attrs(row->attrs, mem), NULL, out, &err),
+                 &err);
+    uint32_t loss = zx_build1(&b, ZX_OP_MUL, (zx_attrs){0}, 2, out[0], w);
+    static const int64_t all[ZX_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    zx_attrs attrs = zx_attrs_ints(mem, (zx_attrs){0}, ZX_A_AXES, all, t.shape.rank);
+    attrs = zx_attrs_int(mem, attrs, ZX_A_KEEPDIMS, 0);
+    if (t.shape.rank > 0) loss = zx_build1(&b, ZX_OP_REDUCE_SUM, attrs, 1, loss);
+    b.g.loss = loss;
+    zx_graph forward;
+    zx_builder_done(&b, &forward);
+    assert_zx_ok(zx_autodiff(&forward, 1, mem, g, &err), &err);
+    *views = ZX_NEW(mem, zx_view, g->n_values + 1);
+    for (uint32_t v = 0; v < g->n_values; v++)
+        if (g->values[v].role == ZX_R_INPUT || g->values[v].role == ZX_R_PARAM)
+            (*views)[v] = filled[v];
+}
+
+static void gradients(void **state)
+{
+    static bool on_cpu[ZX_OP_COUNT];
+    zx_arena mem = {0};
+    zx_graph g;
+    zx_view *values_of;
+    build(*state, &mem, &g, &values_of);
+    rig_graph(&g, values_of, &mem, 1, on_cpu);
+    for (uint32_t i = 0; i < g.n_nodes; i++) {
+        const zx_node *n = &g.nodes[i];
+        zx_view in[64], out[8];
+        if (zx_cuda_kernel(n->op) == NULL || zx_ops[n->op].flags & ZX_OP_VIEW) continue;
+        for (uint32_t k = 0; k < n->n_in; k++) {
+            const uint32_t v = zx_node_in(&g, n, k);
+            in[k] = v == ZX_NONE ? (zx_view){0} : values_of[v];
+        }
+        for (uint32_t k = 0; k < n->n_out; k++) out[k] = values_of[zx_node_out(&g, n, k)];
+        check((zx_op_id)n->op, &n->attrs, in, n->n_in, out, n->n_out, &mem);
+    }
+    zx_arena_free(&mem);
+}
+
+// ---- halves: the ops of training in f16 and bf16 ------------------------------------------------
+
+// Exact results rounded once: those of the function in float32.
+static void halves(void **state ZX_UNUSED)
+{
+    static const char *const types[] = {"f16[67]:far", "bf16[67]:far"};
+    for (size_t i = 0; i < ZX_COUNT(types); i++) {
+        const op_case row = {"", ZX_OP_SILU, types[i], "", i == 0 ? "f16[67]" : "bf16[67]", ""};
+        const void *at = &row;
+        values((void **)(uintptr_t)&at);
+        const op_case gelu = {"", ZX_OP_GELU, types[i], "MODE=1", i == 0 ? "f16[67]" : "bf16[67]",
+                              ""};
+        at = &gelu;
+        values((void **)(uintptr_t)&at);
+    }
+}
+
+// Every kernel of cuda.h ran for some op.
+static void every_kernel(void **state ZX_UNUSED)
+{
+#define X(name)                                                                                    \
+    {                                                                                              \
+        bool found = false;                                                                        \
+        for (uint32_t op = 0; op < ZX_OP_COUNT; op++)                                              \
+            found |= ran[op] && zx_cuda_kernel(op) == &zx_cuda_##name;                             \
+        if (!found) fail_msg("no row of tests/ops/cases.def ran the kernel %s", #name);            \
+    }
+    ZX_CUDA_KERNELS(X)
+#undef X
+    for (uint32_t op = 0; op < ZX_OP_COUNT; op++)
+        if (!ran[op] && zx_cuda_kernel(op) != NULL && !(zx_ops[op].flags & ZX_OP_VIEW))
+            fail_msg("%s was not compared with the CPU", zx_ops[op].word);
+}
+
+int main(void)
+{
+    static struct CMUnitTest tests[2 * ZX_COUNT(cases) + 2];
+    size_t n = 0;
+    for (size_t i = 0; i < ZX_COUNT(cases); i++) {
+        if (zx_cuda_kernel(cases[i].op) != NULL)
+            tests[n++] = zx_case(cases[i].name, values, &cases[i]);
+        if (cases[i].differentiated[0] != '\0')
+            tests[n++] = zx_case(cases[i].name, gradients, &cases[i]);
+    }
+    tests[n++] = zx_case("halves", halves, NULL);
+    tests[n++] = zx_case("every kernel", every_kernel, NULL);
+    for (size_t i = 0; i < n; i++) tests[i].setup_func = tests[i].teardown_func = fresh;
+    return _cmocka_run_group_tests("cuda_standin.ops", tests, n, NULL, NULL);
+}
