@@ -26,6 +26,7 @@ static const struct stay {
     {ZX_OP_NLL_LOSS, 0},
     {ZX_OP_NLL_LOSS_GRAD, 0}, // of log-probabilities
     {ZX_OP_ATTENTION, 1},     // log of the sum of exponentials
+    {ZX_OP_PACKED_ATTENTION, 1},
     {ZX_OP_LINEAR_CROSS_ENTROPY, 0},
     {ZX_OP_LINEAR_CROSS_ENTROPY, 1},
     {ZX_OP_LINEAR_CROSS_ENTROPY_GRAD, 0},

@@ -58,6 +58,25 @@ static zx_status geometry_of(const zx_op_args *a, uint32_t first, geometry *g, z
                    zx_shape_text(&in[2]->shape, tv));
 }
 
+// q, k and v side by side in input i.
+static zx_status packed_of(const zx_op_args *a, uint32_t i, geometry *g, zx_err *err)
+{
+    const zx_shape *s = &a->in[i]->shape;
+    char text[ZX_SHAPE_TEXT];
+    int64_t q, kv;
+    ZX_TRY(zx_args_int(a, ZX_A_HEADS, 0, 1, INT32_MAX, &q, err));
+    ZX_TRY(zx_args_int(a, ZX_A_KV_HEADS, 0, 1, INT32_MAX, &kv, err));
+    if (s->rank != 3 || q % kv != 0 || s->dim[2] % (q + 2 * kv) != 0)
+        return ZX_FAIL(err, ZX_E_SHAPE,
+                       "%s: %s isn't %" PRId64 " heads of queries and twice %" PRId64
+                       " of keys and values side by side",
+                       zx_arg_op(a), zx_shape_text(s, text), q, kv);
+    const int64_t size = s->dim[2] / (q + 2 * kv);
+    g->q = (heads){s->dim[0], q, s->dim[1], size};
+    g->k = g->v = (heads){s->dim[0], kv, s->dim[1], size};
+    return ZX_OK;
+}
+
 static zx_shape output_shape(const zx_shape *q, const geometry *g)
 {
     zx_shape y = *q;
@@ -130,6 +149,39 @@ zx_status zx_infer_attention_grad(const zx_op_args *a, zx_type *out, zx_err *err
     return ZX_OK;
 }
 
+// qkv, [mask]
+zx_status zx_infer_packed_attention(const zx_op_args *a, zx_type *out, zx_err *err)
+{
+    geometry g;
+    ZX_TRY(zx_args_check(a, err));
+    ZX_TRY(zx_args_wants(a, 0, ZX_WANTS_FLOAT, err));
+    ZX_TRY(packed_of(a, 0, &g, err));
+    ZX_TRY(attributes_fit(a, err));
+    ZX_TRY(mask_fits(a, 1, &g, err));
+    const zx_shape y = output_shape(&a->in[0]->shape, &g), lse = lse_shape(&g);
+    ZX_TRY(zx_args_out(a, a->in[0]->dtype, &y, &out[0], err));
+    return zx_args_out(a, ZX_F32, &lse, &out[1], err);
+}
+
+// dy, qkv, y, lse, [mask]
+zx_status zx_infer_packed_attention_grad(const zx_op_args *a, zx_type *out, zx_err *err)
+{
+    geometry g;
+    ZX_TRY(zx_args_check(a, err));
+    ZX_TRY(zx_args_wants(a, 0, ZX_WANTS_FLOAT, err));
+    for (uint32_t i = 1; i < 3; i++) ZX_TRY(zx_args_same_dtype(a, i, 0, err));
+    ZX_TRY(zx_args_wants(a, 3, ZX_WANTS_FLOAT, err));
+    ZX_TRY(packed_of(a, 1, &g, err));
+    ZX_TRY(attributes_fit(a, err));
+    ZX_TRY(mask_fits(a, 4, &g, err));
+    const zx_shape y = output_shape(&a->in[1]->shape, &g), lse = lse_shape(&g);
+    ZX_TRY(zx_args_shape_is(a, 0, &y, err));
+    ZX_TRY(zx_args_shape_is(a, 2, &y, err));
+    ZX_TRY(zx_args_shape_is(a, 3, &lse, err));
+    out[0] = *a->in[1];
+    return ZX_OK;
+}
+
 // x, cos, sin, [positions]
 zx_status zx_infer_rotary_embedding(const zx_op_args *a, zx_type *out, zx_err *err)
 {
@@ -163,10 +215,11 @@ zx_status zx_infer_rotary_embedding(const zx_op_args *a, zx_type *out, zx_err *e
 
 // of_d products of queries with keys and of_dv with values; half of each where one side of the
 // diagonal is left out.
-static zx_cost attention_cost(const zx_op_args *a, uint32_t first, double of_d, double of_dv)
+static zx_cost attention_cost(const zx_op_args *a, uint32_t first, bool packed, double of_d,
+                              double of_dv)
 {
     geometry g;
-    const zx_status st = geometry_of(a, first, &g, NULL);
+    const zx_status st = (packed ? packed_of : geometry_of)(a, first, &g, NULL);
     ZX_ASSERT(st == ZX_OK); // infer has run
     const double scores =
         (double)g.q.batch * (double)g.q.heads * (double)g.q.rows * (double)g.k.rows;
@@ -178,12 +231,22 @@ static zx_cost attention_cost(const zx_op_args *a, uint32_t first, double of_d, 
 
 zx_cost zx_cost_attention(const zx_op_args *a)
 {
-    return attention_cost(a, 0, 1, 1); // q k', p v
+    return attention_cost(a, 0, false, 1, 1); // q k', p v
 }
 
 zx_cost zx_cost_attention_grad(const zx_op_args *a)
 {
-    return attention_cost(a, 1, 3, 2); // q k' again, ds k, ds' q; dy v', p' dy
+    return attention_cost(a, 1, false, 3, 2); // q k' again, ds k, ds' q; dy v', p' dy
+}
+
+zx_cost zx_cost_packed_attention(const zx_op_args *a)
+{
+    return attention_cost(a, 0, true, 1, 1);
+}
+
+zx_cost zx_cost_packed_attention_grad(const zx_op_args *a)
+{
+    return attention_cost(a, 1, true, 3, 2);
 }
 
 zx_cost zx_cost_rotary_embedding(const zx_op_args *a)
@@ -215,6 +278,20 @@ zx_status zx_grad_attention(zx_builder *b, uint32_t node, const uint32_t *dy, co
     for (uint32_t i = 0; i < 3; i++)
         if (need[i]) dx[i] = out[i];
     return ZX_OK;
+}
+
+zx_status zx_grad_packed_attention(zx_builder *b, uint32_t node, const uint32_t *dy,
+                                   const bool *need, uint32_t *dx, zx_err *err)
+{
+    ZX_TRY(zx_grad_only_first(b, node, dy, err));
+    const uint32_t in[] = {dy[0], zx_grad_in(b, node, 0), zx_grad_out(b, node, 0),
+                           zx_grad_out(b, node, 1), zx_grad_in(b, node, 1)};
+    if (b->nodes[node].n_in > 1 && need[1])
+        return ZX_FAIL(err, ZX_E_UNSUPPORTED,
+                       "the mask of a PackedAttention is not differentiable");
+    if (!need[0]) return ZX_OK;
+    return zx_build_node(b, ZX_OP_PACKED_ATTENTION_GRAD, in, in[4] == ZX_NONE ? 4 : 5,
+                         zx_grad_attrs(b, node), NULL, &dx[0], err);
 }
 
 // A rotation's transpose is the rotation back.

@@ -69,15 +69,39 @@ static masks mask_of(const zx_call *call, uint32_t i)
     return m;
 }
 
-// The inputs from `first` on are q, k, v.
-static attn attn_of(const zx_call *call, uint32_t first)
+typedef struct operands {
+    heads q, k, v;
+} operands;
+
+// What lies side by side in one operand: q, k, v or their gradients, rows before heads.
+static operands cut_up(const zx_view *v, int64_t nq, int64_t nkv)
 {
-    const int64_t nq = zx_attr_int(call->attrs, ZX_A_HEADS, 1);
-    const int64_t nkv = zx_attr_int(call->attrs, ZX_A_KV_HEADS, 1);
+    const int64_t *d = v->type.shape.dim, size = d[2] / (nq + 2 * nkv);
+    const heads q = {v->data, nq, d[1], size, d[1] * d[2], size, d[2]};
+    operands all = {q, q, q};
+    all.k.n = all.v.n = nkv;
+    if (q.x != NULL) all.k.x = q.x + nq * size;
+    if (q.x != NULL) all.v.x = all.k.x + nkv * size;
+    return all;
+}
+
+// Three views, or one.
+static operands operands_of(const zx_view *v, bool packed, const zx_attrs *attrs)
+{
+    const int64_t nq = zx_attr_int(attrs, ZX_A_HEADS, 1);
+    const int64_t nkv = zx_attr_int(attrs, ZX_A_KV_HEADS, 1);
+    if (packed) return cut_up(v, nq, nkv);
+    return (operands){heads_of(&v[0], nq), heads_of(&v[1], nkv), heads_of(&v[2], nkv)};
+}
+
+// The inputs from `first` on are q, k, v.
+static attn attn_of(const zx_call *call, uint32_t first, bool packed)
+{
+    const operands in = operands_of(&call->in[first], packed, call->attrs);
     return (attn){.call = call,
-                  .q = heads_of(&call->in[first], nq),
-                  .k = heads_of(&call->in[first + 1], nkv),
-                  .v = heads_of(&call->in[first + 2], nkv),
+                  .q = in.q,
+                  .k = in.k,
+                  .v = in.v,
                   .scale = (float)zx_attr_float(call->attrs, ZX_A_SCALE, 1),
                   .cap = (float)zx_attr_float(call->attrs, ZX_A_SOFTCAP, 0),
                   .causal = zx_attr_int(call->attrs, ZX_A_CAUSAL, 0) != 0,
@@ -234,27 +258,25 @@ static void share_forward(attn *a)
     share_out(a, a->q.n, (a->k.size + ROWS) * a->k.rows);
 }
 
-static zx_status attention_prepare(const zx_call *call, uint64_t *work_bytes,
-                                   void **state ZX_UNUSED, zx_err *err ZX_UNUSED)
+static zx_status forward_prepare(const zx_call *call, bool packed, uint64_t *work_bytes)
 {
-    attn a = attn_of(call, 0);
+    attn a = attn_of(call, 0, packed);
     share_forward(&a);
     *work_bytes = (uint64_t)a.pieces * (uint64_t)a.piece_floats * sizeof(float);
     return ZX_OK;
 }
 
-static zx_status attention(const zx_call *call, zx_err *err)
+static zx_status forward(const zx_call *call, bool packed, zx_err *err)
 {
     ZX_TRY(zx_need_f32(call, err));
-    attn a = attn_of(call, 0);
-    a.mask = mask_of(call, 3);
+    attn a = attn_of(call, 0, packed);
+    a.mask = mask_of(call, packed ? 1 : 3);
     a.y = heads_of(&call->out[0], a.q.n);
     a.lse = call->out[1].data;
     share_forward(&a);
     zx_split(call->threads, a.pieces, 1, 2, forward_pieces, &a);
     return ZX_OK;
 }
-const zx_kernel zx_cpu_attention = {.prepare = attention_prepare, .run = attention};
 
 // ---- backward -----------------------------------------------------------------------------------
 // ds = p (dp - delta) scale, and by the slope of the cap: 1 - tanh^2.
@@ -369,28 +391,46 @@ static void backward_pieces(void *ctx, int64_t from, int64_t to)
     }
 }
 
-static zx_status attention_grad_prepare(const zx_call *call, uint64_t *work_bytes,
-                                        void **state ZX_UNUSED, zx_err *err ZX_UNUSED)
+static zx_status backward_prepare(const zx_call *call, bool packed, uint64_t *work_bytes)
 {
-    attn a = attn_of(call, 1);
+    attn a = attn_of(call, 1, packed);
     share_backward(&a);
     *work_bytes = (uint64_t)a.pieces * (uint64_t)a.piece_floats * sizeof(float);
     return ZX_OK;
 }
 
-static zx_status attention_grad(const zx_call *call, zx_err *err)
+// dy, [q, k, v or one of all], y, lse, [mask]
+static zx_status backward(const zx_call *call, bool packed, zx_err *err)
 {
+    const uint32_t y = packed ? 2 : 4;
     ZX_TRY(zx_need_f32(call, err));
-    attn a = attn_of(call, 1);
-    a.mask = mask_of(call, 6);
+    attn a = attn_of(call, 1, packed);
+    const operands d = operands_of(call->out, packed, call->attrs);
+    a.mask = mask_of(call, y + 2);
     a.dy = heads_of(&call->in[0], a.q.n);
-    a.y = heads_of(&call->in[4], a.q.n);
-    a.lse = call->in[5].data;
-    a.dq = heads_of(&call->out[0], a.q.n);
-    a.dk = heads_of(&call->out[1], a.k.n);
-    a.dv = heads_of(&call->out[2], a.k.n);
+    a.y = heads_of(&call->in[y], a.q.n);
+    a.lse = call->in[y + 1].data;
+    a.dq = d.q;
+    a.dk = d.k;
+    a.dv = d.v;
     share_backward(&a);
     zx_split(call->threads, a.pieces, 1, 2, backward_pieces, &a);
     return ZX_OK;
 }
-const zx_kernel zx_cpu_attention_grad = {.prepare = attention_grad_prepare, .run = attention_grad};
+
+// ---- kernels ------------------------------------------------------------------------------------
+#define KERNEL(name, pass, packed)                                                                 \
+    static zx_status name##_prepare(const zx_call *call, uint64_t *work_bytes,                     \
+                                    void **state ZX_UNUSED, zx_err *err ZX_UNUSED)                 \
+    {                                                                                              \
+        return pass##_prepare(call, packed, work_bytes);                                           \
+    }                                                                                              \
+    static zx_status name##_run(const zx_call *call, zx_err *err)                                  \
+    {                                                                                              \
+        return pass(call, packed, err);                                                            \
+    }                                                                                              \
+    const zx_kernel zx_cpu_##name = {.prepare = name##_prepare, .run = name##_run};
+KERNEL(attention, forward, false)
+KERNEL(attention_grad, backward, false)
+KERNEL(packed_attention, forward, true)
+KERNEL(packed_attention_grad, backward, true)

@@ -75,6 +75,27 @@ void naive_attention(const naive_call *c)
     }
 }
 
+// q, k and v cut out of one tensor.
+void naive_packed_attention(const naive_call *c)
+{
+    enum { MOST = 4096 };
+    const int64_t nq = zx_attr_int(c->attrs, ZX_A_HEADS, 0);
+    const int64_t heads[] = {nq, zx_attr_int(c->attrs, ZX_A_KV_HEADS, 0), 0};
+    const int64_t *d = c->in[0].type.shape.dim, size = d[2] / (nq + 2 * heads[1]);
+    double x[3][MOST];
+    naive_tensor in[4] = {[3] = c->n_in > 1 ? c->in[1] : (naive_tensor){0}};
+    for (int64_t i = 0, at = 0; i < 3; at += in[i++].type.shape.dim[2]) {
+        in[i] = (naive_tensor){c->in[0].type, x[i]};
+        in[i].type.shape.dim[2] = heads[i > 0] * size;
+        const int64_t n = in[i].type.shape.dim[2];
+        for (int64_t row = 0; row < d[0] * d[1]; row++)
+            for (int64_t k = 0; k < n && row * n + k < MOST; k++)
+                x[i][row * n + k] = c->in[0].x[row * d[2] + at + k];
+    }
+    const naive_call cut = {ZX_OP_ATTENTION, c->attrs, 4, c->n_out, in, c->out};
+    naive_attention(&cut);
+}
+
 // ---- rotary positions
 // ------------------------------------------------------------------------------
 
