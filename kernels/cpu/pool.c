@@ -78,25 +78,69 @@ static double share(const span s[3])
     return n > 0 ? 1.0 / (double)n : 0.0;
 }
 
+// Outputs [from, to) of a row whose tap k along it lies in the plane: those before `from` reach
+// over its near end.
+static int64_t covered(const window *w, int64_t k, int64_t from, int64_t *to)
+{
+    const int64_t at = k * w->dilation[2] - w->before[2]; // where output 0 reads
+    const int64_t last = w->x[2] - 1 - at;
+    *to = last < 0 ? from : zx_min_i64(*to, last / w->stride[2] + 1);
+    return at < 0 ? zx_max_i64(from, (-at + w->stride[2] - 1) / w->stride[2]) : from;
+}
+
+// The greatest of outputs side by side: one tap of all of them at a time. Of equals the first, and
+// a NaN beats numbers.
 #define FORWARD(T)                                                                                 \
+    ZX_CLONES static void max_tap_##T(const T *x, int32_t at, int32_t stride, int64_t n, T *best,  \
+                                      int32_t *where)                                              \
+    {                                                                                              \
+        ZX_SIMD for (int32_t o = 0; o < (int32_t)n; o++)                                           \
+        {                                                                                          \
+            const T v = x[o * stride], b = best[o];                                                \
+            const bool take = (where[o] < 0) | (v > b) | ((v != v) & (b == b));                    \
+            best[o] = take ? v : b;                                                                \
+            where[o] = take ? at + o * stride : where[o];                                          \
+        }                                                                                          \
+    }                                                                                              \
+    /* Outputs [from, to) of the row that `s` spans in the outer dimensions. */                    \
+    static void max_row_##T(const window *w, const span s[2], const T *x, int64_t from,            \
+                            int64_t to, T *best, int32_t *where)                                   \
+    {                                                                                              \
+        for (int64_t i = 0; i < to - from; i++) {                                                  \
+            best[i] = (T)-INFINITY;                                                                \
+            where[i] = -1;                                                                         \
+        }                                                                                          \
+        for (int64_t k0 = s[0].from; k0 < s[0].to; k0++)                                           \
+            for (int64_t k1 = s[1].from; k1 < s[1].to; k1++)                                       \
+                for (int64_t k2 = 0; k2 < w->k[2]; k2++) {                                         \
+                    int64_t end = to;                                                              \
+                    const int64_t o = covered(w, k2, from, &end);                                  \
+                    const int64_t row =                                                            \
+                        (s[0].at + k0 * w->dilation[0]) * w->x[1] + s[1].at + k1 * w->dilation[1]; \
+                    const int64_t p =                                                              \
+                        row * w->x[2] + o * w->stride[2] - w->before[2] + k2 * w->dilation[2];     \
+                    if (o < end)                                                                   \
+                        max_tap_##T(x + p, (int32_t)p, (int32_t)w->stride[2], end - o,             \
+                                    best + (o - from), where + (o - from));                        \
+                }                                                                                  \
+    }                                                                                              \
     static void max_##T(void *ctx, int64_t from, int64_t to)                                       \
     {                                                                                              \
         const job *j = ctx;                                                                        \
-        const int64_t in = volume(j->w->x), out = volume(j->w->y);                                 \
-        for (int64_t i = from * out; i < to * out; i++) {                                          \
-            const T *x = (const T *)j->in + i / out * in;                                          \
-            span s[3];                                                                             \
-            spans_of(j->w, i % out, s);                                                            \
-            T best = (T)-INFINITY;                                                                 \
-            int64_t where = -1; /* of the first of equals; a NaN beats numbers */                  \
-            EACH_CELL(j->w, s, p)                                                                  \
-            {                                                                                      \
-                if (where >= 0 && !(x[p] > best) && !(isnan(x[p]) && !isnan(best))) continue;      \
-                best = x[p];                                                                       \
-                where = p;                                                                         \
+        const window *w = j->w;                                                                    \
+        const int64_t rows = w->y[0] * w->y[1], cols = w->y[2];                                    \
+        T best[ZX_BLOCK];                                                                          \
+        int32_t where[ZX_BLOCK];                                                                   \
+        for (int64_t r = from * rows; r < to * rows; r++) {                                        \
+            const T *x = (const T *)j->in + r / rows * volume(w->x);                               \
+            const span s[2] = {span_of(w, 0, r % rows / w->y[1]), span_of(w, 1, r % w->y[1])};     \
+            for (int64_t c = 0; c < cols; c += ZX_BLOCK) {                                         \
+                const int64_t n = zx_min_i64(ZX_BLOCK, cols - c);                                  \
+                max_row_##T(w, s, x, c, c + n, best, where);                                       \
+                memcpy((T *)j->out + r * cols + c, best, (size_t)n * sizeof *best);                \
+                if (j->index_out)                                                                  \
+                    memcpy(j->index_out + r * cols + c, where, (size_t)n * sizeof *where);         \
             }                                                                                      \
-            ((T *)j->out)[i] = best;                                                               \
-            if (j->index_out) j->index_out[i] = (int32_t)where;                                    \
         }                                                                                          \
     }                                                                                              \
     static void average_##T(void *ctx, int64_t from, int64_t to)                                   \
