@@ -73,4 +73,4 @@ install: ## the program into PREFIX=/usr/local
 	@cmake --install build --prefix $(PREFIX)
 
 clean: ## removes what was built
-	rm -rf build build-asan build-tsan build-clang build-fuzz
+	rm -rf build build-asan build-tsan build-clang build-cuda build-fuzz

@@ -96,7 +96,7 @@ __global__ void wrong(int what, int *x, unsigned n)
         break;
     case PROBE_LANE_RETURNS:
         if (t == 17) return;
-        x[0] = __shfl_sync(0xffffffffu, 1, 0);
+        x[t] = __shfl_sync(0xffffffffu, 1, 0);
         break;
     case PROBE_MASK:
         if (t < 16) x[t] = __shfl_sync(0xffffu, (int)t, 0);
