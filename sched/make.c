@@ -2,7 +2,9 @@
 // down as a schedule, given addresses and emitted.
 //
 // Addresses may take a little more than the bytes alive; then the problem is solved again within
-// less. Without a budget it is the least memory that is hardly slower than no limit at all.
+// less: at the steps where they ended too high, or everywhere; and with others in every second
+// micro-batch. The fastest that fits is kept. Without a budget it is the least memory that is
+// hardly slower than no limit at all.
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,8 +18,20 @@
 #define BISECTIONS 7 // of limits, for that
 #define NEAR 1.02    // times the fastest: as good where its addresses need less
 #define ENOUGH 3     // limits, of which the fastest is taken that has addresses
+#define GOOD 1.0005  // times the fastest there is, wherever addresses end: no more is tried
+#define ROUNDS 6     // of squeezing
+#define CLOSE 1.05   // times the limit of the least plan: that may be the fastest that fits
+#define EVEN 1.003   // times the bytes alive: addresses that end lower are as good as any
+#define MARGIN 512   // of the limit: by so much more than was missing steps are squeezed
 #define LONG 40000   // steps of a line, for which less is tried
 #define SCARCE 2     // times the most crowded step: with more, addresses are always found
+// Pieces of memory that placements look at: no more is tried after that, once something fits. A
+// step that is solved counts as so many of them. Less for many steps: of a line, of a micro-batch.
+#define WORK (UINT64_C(1) << 30)
+#define LESS (UINT64_C(1) << 28)
+#define MANY_ALL 20000
+#define MANY_EACH 5000
+#define STEP UINT64_C(2000)
 
 typedef struct maker {
     const zx_graph *g;
@@ -25,84 +39,283 @@ typedef struct maker {
     zx_trace t;
     zx_problem p;
     zx_line line;
-    bool ease; // solutions are eased
     uint64_t held;
-    zx_arena kept, scratch;
+    uint64_t from;                // the limit that the least plan is made for; 0: not looked for
+    zx_arena kept, best, scratch; // best, scratch: of the best schedule and of the one at hand
 } maker;
 
 // ---- within a limit -----------------------------------------------------------------------------
 
 typedef struct found { // a solution with addresses
-    zx_schedule s;     // without a policy: there was none
-    uint64_t least;    // bytes of the most crowded step
+    zx_schedule s;     // without a policy: there is none
+    zx_solution x;
     double seconds;
 } found;
 
-static zx_status place(maker *k, const zx_problem *p, zx_stands *stands, uint32_t use,
-                       uint64_t limit, found *f, zx_err *err)
+typedef struct search {
+    maker *k;
+    zx_problem p;
+    uint64_t limit;  // of addresses
+    uint64_t goal;   // that addresses are looked for below: the limit, or less
+    uint64_t *base;  // of p: what is taken, and what was missing of addresses there
+    uint64_t *above; // by step: what ends above the limit, of the layout at hand
+    uint64_t least;  // bytes of the most crowded step
+    uint32_t apart;  // so many micro-batches in a row have addresses of their own; 0: none
+    found now, best; // best: of those whose addresses fit
+    uint64_t *best_base;
+    uint32_t best_apart;
+    double first;  // seconds of the fastest, wherever its addresses end
+    uint64_t work; // of placements
+} search;
+
+static bool any(const found *f)
 {
-    zx_solution x;
-    zx_price price;
+    return f->s.policy[0] != '\0';
+}
+
+// Addresses for what was solved.
+static zx_status lay(search *s, found *f, zx_err *err)
+{
+    maker *k = s->k;
     uint32_t mended;
-    zx_schedule *s = &f->s;
-    *s = (zx_schedule){0};
-    zx_arena_free(&k->scratch);
-    if (!zx_solve_stood(p, stands, use, &k->scratch, &x, &f->least)) return ZX_OK;
-    zx_problem_time(p, &x, &k->scratch, &price);
-    f->seconds = price.seconds;
-    if (k->ease) zx_solution_ease(p, &x);
-    zx_schedule_start(s, &k->t, k->o, &k->scratch);
-    snprintf(s->policy, sizeof s->policy, "zerox");
-    zx_solution_write(p, &x, s);
-    ZX_TRY(zx_schedule_finish(s, &mended, err));
+    zx_schedule_start(&f->s, &k->t, k->o, &k->scratch);
+    snprintf(f->s.policy, sizeof f->s.policy, "zerox");
+    zx_solution_write(&s->p, &f->x, &f->s);
+    ZX_TRY(zx_schedule_finish(&f->s, &mended, err));
     ZX_ASSERT(mended == 0);
-    zx_schedule_place(s, limit > UINT64_MAX - k->held ? UINT64_MAX : k->held + limit);
+    const uint64_t budget = s->goal > UINT64_MAX - k->held ? UINT64_MAX : k->held + s->goal;
+    if (s->apart > 0)
+        zx_schedule_place_apart(&f->s, s->apart, budget);
+    else
+        zx_schedule_place(&f->s, budget);
+    s->work += f->s.work;
     return ZX_OK;
 }
 
-// Solves within `limit`, and then within less and less until the addresses stay below it too; with
-// the knobs where they were fastest, then where they were next to it. False: they never did; then
-// *s has the last try, if there was any.
-static zx_status within(maker *k, uint64_t limit, bool quick, zx_schedule *s, bool *fits,
-                        zx_err *err)
+static bool fits(const search *s)
+{
+    return any(&s->now) && s->now.s.transient <= s->limit;
+}
+
+// What is at hand becomes the best.
+static void keep(search *s)
+{
+    maker *k = s->k;
+    const zx_arena was = k->best;
+    k->best = k->scratch;
+    k->scratch = was;
+    s->best = s->now;
+    s->best.s.mem = &k->best;
+    s->best_apart = s->apart;
+    memcpy(s->best_base, s->base, s->p.n_steps * sizeof *s->base);
+}
+
+// With knobs as they stand in a row; nothing is placed that isn't faster than what fits. *faster:
+// it was.
+static zx_status attempt(search *s, zx_stands *stands, uint32_t use, bool *faster, zx_err *err)
+{
+    maker *k = s->k;
+    zx_price price;
+    s->now = (found){0};
+    *faster = false;
+    zx_arena_free(&k->scratch);
+    s->work += STEP * (uint64_t)zx_problem_end(&s->p);
+    if (!zx_solve_stood(&s->p, stands, use, &k->scratch, &s->now.x, &s->least)) return ZX_OK;
+    zx_problem_time(&s->p, &s->now.x, &k->scratch, &price);
+    s->now.seconds = price.seconds;
+    if (s->first == 0) s->first = price.seconds;
+    if (any(&s->best) && s->now.seconds >= s->best.seconds) return ZX_OK;
+    *faster = true;
+    ZX_TRY(lay(s, &s->now, err));
+    if (fits(s)) keep(s);
+    return ZX_OK;
+}
+
+// Less may be alive where addresses end above the limit. False: there is nothing to be had.
+static bool squeeze(search *s)
+{
+    const zx_problem *p = &s->k->p;
+    bool some = false;
+    if (!any(&s->now) || fits(s)) return false;
+    zx_schedule_above(&s->now.s, s->limit, s->above);
+    for (uint32_t q = 0; q < p->n_steps; q++) {
+        if (s->above[q] == 0) continue;
+        const uint64_t taken = s->base[q] + s->k->line.need[q];
+        const uint64_t room = s->limit > taken ? s->limit - taken : 0;
+        uint64_t more = s->above[q] + s->limit / MARGIN;
+        if (more > room) more = room;
+        s->base[q] += more;
+        some |= more > 0;
+    }
+    return some;
+}
+
+static bool is_good(const search *s)
+{
+    return any(&s->best) && s->best.seconds <= GOOD * s->first;
+}
+
+static bool is_done(const search *s)
+{
+    const bool many = zx_problem_end(&s->p) > MANY_ALL || s->p.n_steps > MANY_EACH;
+    return is_good(s) || (any(&s->best) && s->work > (many ? LESS : WORK));
+}
+
+static uint32_t most_apart(const search *s)
+{
+    return s->k->t.micro_batches > 1 ? 2 : 0;
+}
+
+static void restart(search *s)
+{
+    s->p.limit = s->limit;
+    memcpy(s->base, s->k->p.base, s->p.n_steps * sizeof *s->base);
+}
+
+// Where addresses of what is at hand end too high less is alive, until they don't. Knobs are turned
+// again for that.
+static zx_status attempt_squeezed(search *s, zx_err *err)
+{
+    zx_stands stands = {0};
+    bool faster = true;
+    restart(s);
+    for (uint32_t round = 0; round < ROUNDS && faster && !is_done(s) && squeeze(s); round++) {
+        if (round <= 1) stands = (zx_stands){0};
+        ZX_TRY(attempt(s, &stands, 0, &faster, err));
+    }
+    return ZX_OK;
+}
+
+// Within less and less everywhere, with the knobs where they were fastest, then where they were
+// next to it.
+static zx_status attempt_less(search *s, zx_stands *stands, bool quick, zx_err *err)
 {
     static const double parts[] = {1, 0.995, 0.99, 0.98, 0.96, 0.94, 0.91, 0.87, 0.8, 0.7, 0};
-    zx_problem p = k->p;
-    zx_stands stands = {0};
-    found f = {0};
-    double best = 1e300, first = 0; // first: of the fastest, wherever its addresses end
-    uint64_t at = 0;
-    uint32_t use = 0, last = 0;
-    for (uint32_t i = 0; i < ZX_COUNT(parts); i++) {
-        if (best < 1e299 && (quick || i >= ENOUGH || best <= 1.002 * first)) break;
-        p.limit = i == 0 ? limit : (uint64_t)(parts[i] * (double)limit);
-        if (p.limit < f.least) p.limit = f.least;
-        for (uint32_t c = 0; c == 0 || (c < stands.n && !quick); c++) {
-            if (stands.n > 0 && stands.seconds[c] > NEAR * stands.seconds[0]) break;
-            ZX_TRY(place(k, &p, &stands, c, limit, &f, err));
-            last = c;
-            if (i == 0 && c == 0) first = f.seconds;
-            if (f.s.policy[0] == '\0' || f.s.transient > limit || f.seconds >= best) continue;
-            best = f.seconds;
-            use = c;
-            at = p.limit;
-            if (i == 0 && c == 0) break; // the fastest fits
+    restart(s);
+    for (uint32_t i = 0; i < ZX_COUNT(parts) && !is_done(s); i++) {
+        bool some = false, faster;
+        double less = 1; // what addresses ask for
+        s->p.limit = i == 0 ? s->limit : (uint64_t)(parts[i] * (double)s->limit);
+        if (s->p.limit < s->least) s->p.limit = s->least;
+        for (uint32_t c = 0; c == 0 || (c < stands->n && !quick); c++) {
+            if (stands->n > 0 && stands->seconds[c] > NEAR * stands->seconds[0]) break;
+            if (i == 0 && c == 0 && stands->n > 0) continue; // was tried before
+            ZX_TRY(attempt(s, stands, c, &faster, err));
+            some |= faster;
+            if (any(&s->now)) less = (double)s->limit / (double)(s->now.s.transient + 1);
+            if (is_done(s) || (quick && any(&s->best))) return ZX_OK;
         }
-        if (p.limit == f.least) break;
-        const double less = (double)limit / (double)(f.s.transient + 1); // what addresses ask for
+        if (s->p.limit == s->least || (i + 1 >= ENOUGH && any(&s->best) && !some)) break;
         while (quick && i + 2 < ZX_COUNT(parts) && parts[i + 1] > parts[i] * less) i++;
     }
-    *fits = best < 1e299;
-    bool again = *fits && (use != last || at != p.limit);
-    if (*fits) p.limit = at;
-    if (*fits && !quick && k->p.machine.host) { // real times aren't those that were predicted
-        k->ease = true;
-        ZX_TRY(place(k, &p, &stands, use, limit, &f, err));
-        k->ease = false;
-        again = f.s.transient > limit;
+    return ZX_OK;
+}
+
+// What is best, to be given other addresses.
+static found *again(search *s)
+{
+    maker *k = s->k;
+    found *f = &s->now;
+    zx_arena_free(&k->scratch);
+    memcpy(s->base, s->best_base, s->p.n_steps * sizeof *s->base);
+    *f = (found){.x = s->best.x, .seconds = s->best.seconds};
+    f->x.moves = zx_arena_copy(&k->scratch, f->x.moves, f->x.n_moves * sizeof *f->x.moves);
+    f->x.parts = zx_arena_copy(&k->scratch, f->x.parts, f->x.n_parts * sizeof *f->x.parts);
+    return f;
+}
+
+// Real times aren't those that were predicted: on this host what is best waits less exactly.
+static zx_status ease(search *s, zx_err *err)
+{
+    found *f = again(s);
+    s->apart = s->best_apart;
+    zx_solution_ease(&s->p, &f->x);
+    ZX_TRY(lay(s, f, err));
+    if (fits(s)) keep(s);
+    return ZX_OK;
+}
+
+static bool is_even(const search *s)
+{
+    const uint64_t load = zx_schedule_load(&s->best.s) - s->k->held;
+    return (double)s->best.s.transient <= EVEN * (double)load;
+}
+
+// Addresses that fit may end lower nevertheless.
+static zx_status tighten(search *s, zx_err *err)
+{
+    s->goal = 0;
+    for (s->apart = s->best_apart; s->apart <= most_apart(s) && !is_even(s); s->apart += 2) {
+        found *f = again(s);
+        ZX_TRY(lay(s, f, err));
+        if (f->s.transient < s->best.s.transient) keep(s);
     }
-    if (again) ZX_TRY(place(k, &p, &stands, use, limit, &f, err));
-    *s = f.s;
+    return ZX_OK;
+}
+
+static zx_status attempt_all(search *s, bool quick, zx_err *err)
+{
+    zx_stands stands = {0};
+    bool faster;
+    if (quick) return attempt_less(s, &stands, true, err);
+    for (s->apart = 0; s->apart <= most_apart(s) && !is_done(s); s->apart += 2) {
+        restart(s);
+        ZX_TRY(attempt(s, &stands, 0, &faster, err));
+        ZX_TRY(attempt_squeezed(s, err));
+    }
+    s->apart = 0;
+    return is_done(s) ? ZX_OK : attempt_less(s, &stands, false, err);
+}
+
+static void open_search(maker *k, uint64_t limit, search *s)
+{
+    *s = (search){.k = k, .p = k->p, .limit = limit, .goal = limit};
+    s->base = ZX_NEW(&k->kept, uint64_t, k->p.n_steps + 1);
+    s->above = ZX_NEW(&k->kept, uint64_t, k->p.n_steps + 1);
+    s->best_base = ZX_NEW(&k->kept, uint64_t, k->p.n_steps + 1);
+    s->p.base = s->base;
+}
+
+// The least plan does where nothing faster fits.
+static zx_status attempt_least(search *s, zx_err *err)
+{
+    maker *k = s->k;
+    search x;
+    open_search(k, k->from, &x);
+    const zx_arena was = k->best;
+    k->best = (zx_arena){0};
+    s->now = (found){0};
+    const zx_status st = attempt_all(&x, true, err);
+    const bool last = st == ZX_OK && !any(&x.best) && any(&x.now);
+    if (last) keep(&x);
+    zx_arena worse = was;
+    if (any(&x.best) && x.best.s.transient <= s->limit &&
+        (!any(&s->best) || x.best.seconds < s->best.seconds)) {
+        s->best = x.best;
+        s->best_base = x.best_base;
+        s->best_apart = x.best_apart;
+    } else {
+        worse = k->best;
+        k->best = was;
+    }
+    zx_arena_free(&worse);
+    return st;
+}
+
+// Solves within `limit`, and within less until the addresses stay below it too. False: they never
+// did; then *out has the last try, if there was any.
+static zx_status within(maker *k, uint64_t limit, bool quick, zx_schedule *out, bool *fit,
+                        zx_err *err)
+{
+    search s;
+    open_search(k, limit, &s);
+    ZX_TRY(attempt_all(&s, quick, err));
+    const bool close = (double)limit <= CLOSE * (double)k->from;
+    if (!quick && close && !is_good(&s)) ZX_TRY(attempt_least(&s, err));
+    *fit = any(&s.best);
+    if (*fit && !quick && k->p.machine.host) ZX_TRY(ease(&s, err));
+    if (*fit && !quick) ZX_TRY(tighten(&s, err));
+    *out = *fit ? s.best.s : s.now.s;
     return ZX_OK;
 }
 
@@ -234,20 +447,20 @@ static zx_status check_live(const maker *k, zx_err *err)
 static zx_status make(maker *k, zx_arena *mem, zx_plan *out, zx_err *err)
 {
     const zx_plan_options *o = k->o;
-    uint64_t limit = UINT64_MAX / 4, least = 0, from = 0;
+    uint64_t limit = UINT64_MAX / 4, least = 0;
     zx_schedule s;
     bool fits = false;
     if (o->budget != UINT64_MAX) limit = o->budget > k->held ? o->budget - k->held : 0;
     ZX_TRY(check_live(k, err));
     zx_line_make(&k->line, &k->p, &k->kept);
     const bool scarce = o->least || o->roomy || limit / SCARCE < k->line.least;
-    if (scarce) ZX_TRY(find_least(k, o->least ? 0 : limit, &least, &from, err));
+    if (scarce) ZX_TRY(find_least(k, o->least ? 0 : limit, &least, &k->from, err));
     if (!o->least && limit < least) return refuse(k, k->held + least, err);
-    if (o->roomy && !o->least) ZX_TRY(find_roomy(k, least, from, &limit, err));
+    if (o->roomy && !o->least) ZX_TRY(find_roomy(k, least, k->from, &limit, err));
     if (!o->least && limit > 0)
         ZX_TRY(within(k, limit, zx_problem_end(&k->p) > LONG, &s, &fits, err));
-    if (!fits && !scarce) ZX_TRY(find_least(k, limit, &least, &from, err));
-    if (!fits) ZX_TRY(within(k, from, true, &s, &fits, err));
+    if (!fits && !scarce) ZX_TRY(find_least(k, limit, &least, &k->from, err));
+    if (!fits) ZX_TRY(within(k, k->from, true, &s, &fits, err));
     zx_schedule_emit(&s, mem, out);
     out->budget = o->least ? out->arena_bytes : o->budget;
     snprintf(out->policy, sizeof out->policy, "zerox");
@@ -274,6 +487,7 @@ zx_status zx_plan_make(const zx_graph *train, const zx_plan_options *o, zx_arena
         st = make(&k, mem, out, err);
     }
     zx_arena_free(&k.kept);
+    zx_arena_free(&k.best);
     zx_arena_free(&k.scratch);
     return st;
 }

@@ -205,12 +205,12 @@ static void mend(search *s, uint32_t effort)
 
 // Places them as they are; returns the highest end. UINT64_MAX: with some effort that takes too
 // long, without it never.
-static uint64_t place(zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
-                      uint64_t grid, uint64_t enough, uint32_t effort, uint64_t *work)
+static uint64_t place(zx_span *spans, uint32_t n, zx_place_line line, uint64_t grid,
+                      uint64_t enough, uint32_t effort, uint64_t *work)
 {
     zx_arena mem = {0};
     search s = {.spans = spans, .enough = enough, .top = UINT64_MAX};
-    zx_placing_make(spans, n, n_steps, micro_batches, grid, &mem, &s.p);
+    zx_placing_make(spans, n, line, grid, &mem, &s.p);
     s.best = ZX_NEW(&mem, uint64_t, n);
     if (effort > 0) s.near = zx_near_make(&s.p);
     if (effort > 0) try_matches(&s);
@@ -222,17 +222,17 @@ static uint64_t place(zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t mic
     return s.top;
 }
 
-uint64_t zx_place(zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
-                  uint64_t enough, uint32_t effort, uint64_t *work)
+uint64_t zx_place(zx_span *spans, uint32_t n, zx_place_line line, uint64_t enough, uint32_t effort,
+                  uint64_t *work)
 {
     uint64_t looked = 0, small, grid, top = 0;
     zx_arena mem = {0};
     if (work == NULL) work = &looked;
     *work = 0;
     if (n == 0) return 0;
-    top = place(spans, n, n_steps, micro_batches, ZX_ALIGN, enough, 0, work);
+    top = place(spans, n, line, ZX_ALIGN, enough, 0, work);
     if (top <= enough || effort == 0) return top;
-    zx_placing_ease(spans, n, n_steps, micro_batches, enough, &mem, &small, &grid);
+    zx_placing_ease(spans, n, line, enough, &mem, &small, &grid);
     zx_span *again = ZX_NEW(&mem, zx_span, n);
     uint32_t k = 0, n_small = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -240,9 +240,8 @@ uint64_t zx_place(zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_b
     n_small = k;
     for (uint32_t i = 0; i < n; i++)
         if (spans[i].bytes > small) again[k++] = spans[i];
-    const uint64_t apart =
-        zx_align_up(place(again, n_small, n_steps, micro_batches, ZX_ALIGN, 0, 0, work), ZX_ALIGN);
-    const uint64_t above = place(again + n_small, n - n_small, n_steps, micro_batches, grid,
+    const uint64_t apart = zx_align_up(place(again, n_small, line, ZX_ALIGN, 0, 0, work), ZX_ALIGN);
+    const uint64_t above = place(again + n_small, n - n_small, line, grid,
                                  enough > apart ? enough - apart : 0, effort, work);
     if (above < top && apart + above < top) {
         uint32_t a = 0, b = n_small;

@@ -92,6 +92,16 @@ static void put_circle(list *l, zx_arena *mem, const zx_span *s, int64_t n)
     }
 }
 
+// What is in every micro-batch, on a circle of several.
+static void put_always(list *l, zx_arena *mem, const zx_span *s, int64_t n, int64_t period)
+{
+    for (int64_t k = 0; k < period && (k == 0 || length_of(s) < n); k++) {
+        zx_span x = {.from = 0, .to = n * period - 1};
+        if (length_of(s) < n) x = (zx_span){.from = s->from + k * n, .to = s->to + k * n};
+        put_circle(l, mem, &x, n * period);
+    }
+}
+
 // On the line of one example of each kind of round.
 static void put_line(list *l, zx_arena *mem, const zx_span *s, const rounds *r)
 {
@@ -140,11 +150,12 @@ static void number(zx_columns *c, list *l, int64_t steps, zx_arena *mem)
     c->pieces = l->at;
 }
 
-void zx_placing_make(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
-                     uint64_t grid, zx_arena *mem, zx_placing *out)
+void zx_placing_make(const zx_span *spans, uint32_t n, zx_place_line line, uint64_t grid,
+                     zx_arena *mem, zx_placing *out)
 {
-    rounds r = {.n = n_steps, .micros = micro_batches};
-    list circle = {0}, line = {0};
+    const int64_t n_steps = line.n_steps, micros = line.micro_batches, period = line.period;
+    rounds r = {.n = n_steps * period, .micros = (micros + period - 1) / period};
+    list circle = {0}, straight = {0};
     *out = (zx_placing){.n = n, .grid = grid, .mem = mem};
     out->bytes = ZX_NEW(mem, uint64_t, n);
     out->steps = ZX_NEW(mem, uint64_t, n);
@@ -158,18 +169,21 @@ void zx_placing_make(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_
     make_rounds(spans, n, &r, mem);
     for (uint32_t i = 0; i < n; i++) {
         const zx_span *s = &spans[i];
-        const uint64_t times = s->repeat == 0 ? micro_batches : s->repeat;
+        const uint64_t times = s->repeat == 0 ? line.micro_batches : s->repeat;
         out->bytes[i] = (s->bytes + grid - 1) / grid * grid;
         out->steps[i] = (uint64_t)length_of(s) * times;
         out->start[i] = s->from - r.n * round_of(s->from, r.n);
-        out->begin[i] = micro_batches == 1 || s->repeat == 1 ? s->from : out->start[i];
+        out->begin[i] = micros == 1 || s->repeat == 1 ? s->from : out->start[i];
         out->end[i] = out->begin[i] + length_of(s) - 1;
         out->always[i] = s->repeat == 0;
-        put_circle(&circle, mem, s, r.n);
-        if (s->repeat > 0) put_line(&line, mem, s, &r);
+        if (s->repeat > 0)
+            put_circle(&circle, mem, s, r.n);
+        else
+            put_always(&circle, mem, s, n_steps, period);
+        if (s->repeat > 0) put_line(&straight, mem, s, &r);
         close_span(&circle, &out->circle, i);
-        close_span(&line, &out->line, i);
+        close_span(&straight, &out->line, i);
     }
     number(&out->circle, &circle, r.n, mem);
-    number(&out->line, &line, r.n * r.n_kinds, mem);
+    number(&out->line, &straight, r.n * r.n_kinds, mem);
 }

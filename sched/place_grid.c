@@ -17,16 +17,17 @@
 #define ROUND 2  // half of it by sizes that grow
 #define GROWN 20 // sizes that grow by a twentieth altogether aren't even tried
 
-uint64_t zx_placing_load(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
-                         uint64_t grid, int64_t *change)
+uint64_t zx_placing_load(const zx_span *spans, uint32_t n, zx_place_line line, uint64_t grid,
+                         int64_t *change)
 {
-    const int64_t round = n_steps, end = round * micro_batches;
+    const int64_t micros = line.micro_batches, end = line.n_steps * micros;
     memset(change, 0, ((size_t)end + 1) * sizeof *change);
     for (uint32_t i = 0; i < n; i++) {
         const zx_span *x = &spans[i];
+        const int64_t round = line.n_steps * (x->repeat == 0 ? (int64_t)1 : line.period);
         const int64_t bytes = (int64_t)((x->bytes + grid - 1) / grid * grid);
-        const int64_t first = x->repeat > 0 ? 0 : -(int64_t)micro_batches - 1;
-        const int64_t last = x->repeat > 0 ? x->repeat - (int64_t)1 : 2 * (int64_t)micro_batches;
+        const int64_t first = x->repeat > 0 ? 0 : -micros - 1;
+        const int64_t last = x->repeat > 0 ? x->repeat - (int64_t)1 : 2 * micros;
         int64_t was = 0; // what comes back before it has gone is there once
         for (int64_t m = first; m <= last; m++) {
             int64_t from = x->from + m * round, to = (x->to < x->from ? x->from : x->to) + 1;
@@ -65,9 +66,9 @@ static uint32_t list_sizes(const zx_span *spans, uint32_t n, uint64_t *sizes)
 }
 
 // The largest size such that all spans up to it take at most `room`.
-static uint64_t find_small(const zx_span *spans, uint32_t n, uint32_t n_steps,
-                           uint32_t micro_batches, const uint64_t *sizes, uint32_t n_sizes,
-                           uint64_t room, zx_span *some, int64_t *change)
+static uint64_t find_small(const zx_span *spans, uint32_t n, zx_place_line line,
+                           const uint64_t *sizes, uint32_t n_sizes, uint64_t room, zx_span *some,
+                           int64_t *change)
 {
     uint32_t lo = 0, hi = n_sizes; // sizes below lo do
     while (lo < hi) {
@@ -75,7 +76,7 @@ static uint64_t find_small(const zx_span *spans, uint32_t n, uint32_t n_steps,
         uint32_t k = 0;
         for (uint32_t i = 0; i < n; i++)
             if (spans[i].bytes <= sizes[mid]) some[k++] = spans[i];
-        if (zx_placing_load(some, k, n_steps, micro_batches, ZX_ALIGN, change) <= room)
+        if (zx_placing_load(some, k, line, ZX_ALIGN, change) <= room)
             lo = mid + 1;
         else
             hi = mid;
@@ -93,19 +94,18 @@ static bool grows(const zx_span *spans, uint32_t n, uint64_t grid)
     return after > before * (1 + 1.0 / GROWN);
 }
 
-void zx_placing_ease(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
-                     uint64_t enough, zx_arena *mem, uint64_t *small, uint64_t *grid)
+void zx_placing_ease(const zx_span *spans, uint32_t n, zx_place_line line, uint64_t enough,
+                     zx_arena *mem, uint64_t *small, uint64_t *grid)
 {
-    int64_t *change = ZX_NEW(mem, int64_t, (size_t)n_steps * micro_batches + 1);
+    int64_t *change = ZX_NEW(mem, int64_t, (size_t)line.n_steps * line.micro_batches + 1);
     uint64_t *sizes = ZX_NEW(mem, uint64_t, n), *grids = ZX_NEW(mem, uint64_t, PARTS * (size_t)n);
     zx_span *some = ZX_NEW(mem, zx_span, n);
-    const uint64_t load = zx_placing_load(spans, n, n_steps, micro_batches, ZX_ALIGN, change);
+    const uint64_t load = zx_placing_load(spans, n, line, ZX_ALIGN, change);
     uint64_t room = enough > load ? enough - load : 0;
     if (room > load / ROOM) room = load / ROOM;
     const uint32_t n_sizes = list_sizes(spans, n, sizes);
     *grid = ZX_ALIGN;
-    *small =
-        find_small(spans, n, n_steps, micro_batches, sizes, n_sizes, room / APART, some, change);
+    *small = find_small(spans, n, line, sizes, n_sizes, room / APART, some, change);
     uint32_t k = 0, n_grids = 0, tried = 0;
     for (uint32_t i = 0; i < n; i++)
         if (spans[i].bytes > *small) some[k++] = spans[i];
@@ -117,9 +117,7 @@ void zx_placing_ease(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_
         if (grids[i] <= ZX_ALIGN || (i + 1 < n_grids && grids[i] == grids[i + 1])) continue;
         if (grows(some, k, grids[i])) continue;
         tried++;
-        if (zx_placing_load(some, k, n_steps, micro_batches, grids[i], change) >
-            load + room / ROUND)
-            continue;
+        if (zx_placing_load(some, k, line, grids[i], change) > load + room / ROUND) continue;
         *grid = grids[i];
         return;
     }

@@ -36,17 +36,17 @@ typedef struct zx_placing {
 } zx_placing;
 
 // place_columns.c
-void zx_placing_make(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
-                     uint64_t grid, zx_arena *mem, zx_placing *out);
+void zx_placing_make(const zx_span *spans, uint32_t n, zx_place_line line, uint64_t grid,
+                     zx_arena *mem, zx_placing *out);
 
 // place_grid.c: the most bytes at any step of the line, each span's a multiple of `grid`.
-uint64_t zx_placing_load(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
-                         uint64_t grid, int64_t *change);
+uint64_t zx_placing_load(const zx_span *spans, uint32_t n, zx_place_line line, uint64_t grid,
+                         int64_t *change);
 // What makes spans easier to lay beside each other, if there is room for it below `enough`: those
 // that hardly count lie apart, all others are multiples of a grid. *small: spans up to so many
 // bytes lie apart.
-void zx_placing_ease(const zx_span *spans, uint32_t n, uint32_t n_steps, uint32_t micro_batches,
-                     uint64_t enough, zx_arena *mem, uint64_t *small, uint64_t *grid);
+void zx_placing_ease(const zx_span *spans, uint32_t n, zx_place_line line, uint64_t enough,
+                     zx_arena *mem, uint64_t *small, uint64_t *grid);
 
 // place_fit.c: every span in an order, each by its rule where it is free, below `most`
 // if there; false: that takes more than `work`, and offsets are no layout.

@@ -79,9 +79,11 @@ typedef struct zx_schedule {
     zx_transfer *transfers;
     zx_span *spans;          // bytes that come and go
     uint64_t transient;      // highest end of any span
+    uint64_t work;           // pieces of memory that were looked at to find them addresses
     bool placed;             // spans came with their addresses (the planner's own)
+    uint32_t apart;          // so many micro-batches in a row have addresses of their own; 0: none
     uint32_t *grad_row;      // by storage: its row of grad_spans, where it holds gradients that are
-                             // reduced; ZX_NONE
+                             // reduced, or micro-batches are apart; ZX_NONE
     uint32_t *grad_spans;    // a row a storage: its span in each micro-batch
     uint32_t *now;           // by unit: its open hold; ZX_NONE
     uint32_t *pending;       // by unit: its BUCKET act that no reduce has taken; ZX_NONE
@@ -124,6 +126,11 @@ int64_t zx_schedule_copied(const zx_schedule *s, const zx_gradient *x);
 // The most bytes that are spoken for at any step, held slots included: no placement takes less.
 uint64_t zx_schedule_load(const zx_schedule *s);
 void zx_schedule_place(zx_schedule *s, uint64_t budget); // addresses; as little as it can above it
+// The same with other addresses in each of `apart` micro-batches in a row, as they come back after
+// those: that takes longer, and ends lower mostly.
+void zx_schedule_place_apart(zx_schedule *s, uint32_t apart, uint64_t budget);
+// By step of a micro-batch: how far addresses of what is there end above `limit`, in any of them.
+void zx_schedule_above(const zx_schedule *s, uint64_t limit, uint64_t *above);
 // Placed -> Plan, not simulated and not checked.
 void zx_schedule_emit(const zx_schedule *s, zx_arena *mem, zx_plan *out);
 uint64_t zx_schedule_held(const zx_schedule *s); // bytes of slots that live across steps

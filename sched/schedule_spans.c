@@ -1,9 +1,13 @@
 // schedule_spans.c - the bytes that a schedule takes at every step, and their addresses.
 //
 // Equal holds and flat buffers of successive micro-batches are one span that repeats, so they have
-// one address; activations are the same in every micro-batch.
+// one address; activations are the same in every micro-batch. That keeps plans small, but it may
+// take more bytes than are alive: what is there at the end of one micro-batch and the beginning of
+// the next, some of it at each of two times, has to lie apart from what is there at either. Where
+// addresses don't fit so, they are others in every second micro-batch (or in more in a row).
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
+#include <string.h>
 
 #include "sched/schedule.h"
 
@@ -35,13 +39,18 @@ static uint64_t hash(uint64_t a, uint64_t b)
     return h ^ (h >> 32);
 }
 
-// The span of [from, to] for something with this key: that of the micro-batch before, where it is
-// the same there.
+static uint32_t period_of(const zx_schedule *s)
+{
+    return s->apart > 0 ? s->apart : 1;
+}
+
+// The span of [from, to] for something with this key: that of the micro-batch before (a period
+// before), where it is the same there.
 static uint32_t repeat(spanner *k, uint32_t kind, uint64_t key, uint32_t index, int64_t from,
                        int64_t to, uint64_t bytes)
 {
     const int64_t n = k->s->trace->n_steps;
-    const uint32_t micro = (uint32_t)(from / n);
+    const uint32_t micro = (uint32_t)(from / n), period = period_of(k->s);
     const int64_t start = from % n, length = to - from;
     uint64_t h = hash(hash(key, kind), hash((uint64_t)start, (uint64_t)length));
     for (;; h++) {
@@ -52,7 +61,7 @@ static uint32_t repeat(spanner *k, uint32_t kind, uint64_t key, uint32_t index, 
             return p->span;
         }
         if (p->key != key || p->kind != kind || p->start != start || p->length != length ||
-            p->bytes != bytes || p->micro + 1 != micro || length >= n)
+            p->bytes != bytes || p->micro + period != micro || length >= n * period)
             continue;
         p->micro = micro;
         k->s->spans[p->span].repeat++;
@@ -148,8 +157,16 @@ static void fit_bucket(zx_schedule *s)
     }
 }
 
+// Whether a storage may lie elsewhere in every micro-batch. Inputs are fed to one address.
+static bool is_loose(const zx_schedule *s, uint32_t storage)
+{
+    const zx_storage *x = &s->trace->storages[storage];
+    return s->apart > 0 && s->made_in[storage] == ZX_NONE && x->input == ZX_NONE && x->bytes > 0;
+}
+
 // Gradients that are reduced leave when their launch is over, which may be another time in every
-// micro-batch: their storages are spans of the line. All others are the same in every micro-batch.
+// micro-batch: their storages are spans of the line. All others are the same in every micro-batch,
+// unless micro-batches are apart.
 static void add_gradients(spanner *k)
 {
     zx_schedule *s = k->s;
@@ -164,6 +181,8 @@ static void add_gradients(spanner *k)
         if (s->made_in[w.index] == ZX_NONE && t->storages[w.index].bytes > 0)
             row[w.index] = n_rows++;
     }
+    for (uint32_t i = 0; i < t->n_storages; i++)
+        if (row[i] == ZX_NONE && is_loose(s, i)) row[i] = n_rows++;
     int64_t *until = ZX_NEW(s->mem, int64_t, (size_t)n_rows * micros + 1);
     for (uint32_t i = 0; i < t->n_storages; i++)
         for (uint32_t m = 0; m < micros && row[i] != ZX_NONE; m++)
@@ -203,7 +222,10 @@ static void add_fixed(zx_schedule *s)
 void zx_schedule_spans(zx_schedule *s)
 {
     spanner k = {.s = s, .n_rows = 64};
-    while (k.n_rows < 4 * (s->n_holds + s->n_transfers + s->n_gradients)) k.n_rows *= 2;
+    const uint64_t loose = s->apart > 0 ? s->trace->n_storages : 0;
+    const uint64_t many =
+        s->n_holds + s->n_transfers + s->n_gradients + loose * s->trace->micro_batches;
+    while (k.n_rows < 4 * many) k.n_rows *= 2;
     k.rows = ZX_NEW(s->mem, pattern, k.n_rows);
     for (uint32_t i = 0; i < k.n_rows; i++) k.rows[i].span = ZX_NONE;
     s->n_spans = 0;
@@ -229,9 +251,10 @@ static uint64_t load_of(const zx_schedule *s)
         const zx_span *x = &s->spans[i];
         const int64_t bytes = (int64_t)zx_align_up(x->bytes, ZX_ALIGN);
         const uint32_t times = x->repeat == 0 ? t->micro_batches : x->repeat;
+        const int64_t stride = x->repeat == 0 ? n : n * period_of(s);
         const bool before = x->repeat == 0 && x->to >= n; // what the micro-batch before left
         for (uint32_t m = 0; m < times + before; m++) {
-            const int64_t round = n * ((int64_t)m - before);
+            const int64_t round = stride * ((int64_t)m - before);
             const int64_t from = x->from + round, to = x->to + round + 1;
             if (to <= 0 || from >= end) continue;
             change[from < 0 ? 0 : from] += bytes;
@@ -251,11 +274,43 @@ uint64_t zx_schedule_load(const zx_schedule *s)
     return zx_schedule_held(s) + load_of(s);
 }
 
-void zx_schedule_place(zx_schedule *s, uint64_t budget)
+static void place(zx_schedule *s, uint64_t enough)
 {
     const zx_trace *t = s->trace;
-    const uint64_t held = zx_schedule_held(s);
-    uint64_t enough = (uint64_t)((double)load_of(s) * EVEN);
-    if (budget > held && budget != UINT64_MAX && budget - held > enough) enough = budget - held;
-    s->transient = zx_place(s->spans, s->n_spans, t->n_steps, t->micro_batches, enough, 1, NULL);
+    const zx_place_line line = {t->n_steps, t->micro_batches, period_of(s)};
+    s->transient = zx_place(s->spans, s->n_spans, line, enough, 1, &s->work);
+}
+
+static uint64_t enough_for(const zx_schedule *s, uint64_t budget)
+{
+    const uint64_t held = zx_schedule_held(s), even = (uint64_t)((double)load_of(s) * EVEN);
+    return budget > held && budget != UINT64_MAX && budget - held > even ? budget - held : even;
+}
+
+void zx_schedule_place(zx_schedule *s, uint64_t budget)
+{
+    place(s, enough_for(s, budget));
+}
+
+void zx_schedule_place_apart(zx_schedule *s, uint32_t apart, uint64_t budget)
+{
+    s->apart = apart;
+    zx_schedule_spans(s);
+    place(s, enough_for(s, budget));
+}
+
+void zx_schedule_above(const zx_schedule *s, uint64_t limit, uint64_t *above)
+{
+    const int64_t n = s->trace->n_steps;
+    memset(above, 0, (size_t)n * sizeof *above);
+    for (uint32_t i = 0; i < s->n_spans; i++) {
+        const zx_span *x = &s->spans[i];
+        const uint64_t end = x->offset + x->bytes;
+        if (end <= limit) continue;
+        const int64_t from = x->from, to = x->to < from + n - 1 ? x->to : from + n - 1;
+        for (int64_t t = from; t <= to; t++) {
+            uint64_t *a = &above[(t % n + n) % n];
+            if (end - limit > *a) *a = end - limit;
+        }
+    }
 }

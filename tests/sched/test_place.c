@@ -16,6 +16,7 @@
 
 typedef struct problem {
     uint32_t n, n_steps, micros;
+    uint32_t period; // micro-batches after which what comes back does
     zx_span spans[MOST];
 } problem;
 
@@ -28,7 +29,7 @@ static bool there[MOST][STEPS], meet[MOST][MOST];
 // last begins early.
 static bool is_there(const zx_span *s, int64_t at, const problem *p)
 {
-    const int64_t n = p->n_steps, micros = p->micros;
+    const int64_t micros = p->micros, n = p->n_steps * (s->repeat == 0 ? (int64_t)1 : p->period);
     const int64_t first = s->repeat == 0 ? -micros - 1 : 0;
     const int64_t last = s->repeat == 0 ? 2 * micros + 1 : (int64_t)s->repeat - 1;
     for (int64_t k = first; k <= last; k++)
@@ -81,49 +82,72 @@ static void check_layout(const problem *p, uint64_t top) // after spread
 
 static uint64_t place(problem *p, uint64_t enough, uint32_t effort, uint64_t *work)
 {
-    return zx_place(p->spans, p->n, p->n_steps, p->micros, enough, effort, work);
+    const zx_place_line line = {p->n_steps, p->micros, p->period};
+    return zx_place(p->spans, p->n, line, enough, effort, work);
 }
 
 // ---- by hand ------------------------------------------------------------------------------------
 
 static const struct hand_case {
     const char *name;
-    uint32_t n_steps, micros, n;
-    int64_t spans[5][4]; // from, to, repeat, bytes
+    uint32_t n_steps, micros, period, n;
+    int64_t spans[6][4]; // from, to, repeat, bytes
     uint64_t want;
 } hand_cases[] = {
-    {"nothing comes and goes", 4, 1, 0, {{0}}, 0},
-    {"one after the other share bytes", 4, 1, 2, {{0, 1, 0, 64}, {2, 3, 0, 64}}, 64},
-    {"a common step keeps them apart", 4, 1, 2, {{0, 2, 0, 64}, {2, 3, 0, 64}}, 128},
-    {"the peak is exact, addresses are aligned", 4, 1, 2, {{0, 2, 0, 64}, {2, 3, 0, 4}}, 68},
+    {"nothing comes and goes", 4, 1, 1, 0, {{0}}, 0},
+    {"one after the other share bytes", 4, 1, 1, 2, {{0, 1, 0, 64}, {2, 3, 0, 64}}, 64},
+    {"a common step keeps them apart", 4, 1, 1, 2, {{0, 2, 0, 64}, {2, 3, 0, 64}}, 128},
+    {"the peak is exact, addresses are aligned", 4, 1, 1, 2, {{0, 2, 0, 64}, {2, 3, 0, 4}}, 68},
     {"a small one goes under a large one",
      6,
+     1,
      1,
      3,
      {{0, 3, 0, 128}, {4, 5, 0, 256}, {0, 5, 0, 64}},
      320},
-    {"into the next micro-batch", 4, 2, 2, {{3, 4, 0, 64}, {0, 1, 0, 64}}, 128},
-    {"up to the next micro-batch", 4, 2, 2, {{3, 4, 0, 64}, {1, 2, 0, 64}}, 64},
-    {"begun in the micro-batch before", 4, 2, 2, {{-1, 0, 0, 64}, {3, 3, 0, 64}}, 128},
-    {"longer than the circle", 4, 2, 2, {{1, 7, 0, 64}, {0, 0, 0, 64}}, 128},
-    {"in different micro-batches", 4, 2, 2, {{0, 3, 1, 64}, {4, 7, 1, 64}}, 64},
-    {"in one micro-batch", 4, 2, 2, {{4, 5, 1, 64}, {5, 7, 1, 64}}, 128},
-    {"every micro-batch meets one", 4, 3, 2, {{1, 2, 0, 64}, {9, 9, 1, 64}}, 128},
-    {"every micro-batch misses one", 4, 3, 2, {{1, 2, 0, 64}, {8, 8, 1, 64}}, 64},
-    {"comes back onto one", 4, 5, 2, {{1, 2, 3, 64}, {10, 10, 1, 64}}, 128},
-    {"no longer comes back", 4, 5, 2, {{1, 2, 3, 64}, {13, 14, 1, 64}}, 64},
-    {"not before it begins", 4, 5, 2, {{9, 10, 3, 64}, {5, 6, 1, 64}}, 64},
-    {"over two borders", 4, 5, 2, {{3, 12, 1, 64}, {8, 8, 1, 64}}, 128},
-    {"over a border, and back", 4, 5, 2, {{3, 4, 3, 64}, {12, 12, 1, 64}}, 128},
-    {"over a border, no longer back", 4, 5, 2, {{3, 4, 3, 64}, {16, 16, 1, 64}}, 64},
-    {"two that take turns", 4, 5, 2, {{0, 1, 4, 64}, {2, 3, 4, 64}}, 64},
-    {"two that come back and meet in one", 4, 5, 2, {{0, 1, 3, 64}, {9, 9, 2, 64}}, 128},
+    {"into the next micro-batch", 4, 2, 1, 2, {{3, 4, 0, 64}, {0, 1, 0, 64}}, 128},
+    {"up to the next micro-batch", 4, 2, 1, 2, {{3, 4, 0, 64}, {1, 2, 0, 64}}, 64},
+    {"begun in the micro-batch before", 4, 2, 1, 2, {{-1, 0, 0, 64}, {3, 3, 0, 64}}, 128},
+    {"longer than the circle", 4, 2, 1, 2, {{1, 7, 0, 64}, {0, 0, 0, 64}}, 128},
+    {"in different micro-batches", 4, 2, 1, 2, {{0, 3, 1, 64}, {4, 7, 1, 64}}, 64},
+    {"in one micro-batch", 4, 2, 1, 2, {{4, 5, 1, 64}, {5, 7, 1, 64}}, 128},
+    {"every micro-batch meets one", 4, 3, 1, 2, {{1, 2, 0, 64}, {9, 9, 1, 64}}, 128},
+    {"every micro-batch misses one", 4, 3, 1, 2, {{1, 2, 0, 64}, {8, 8, 1, 64}}, 64},
+    {"comes back onto one", 4, 5, 1, 2, {{1, 2, 3, 64}, {10, 10, 1, 64}}, 128},
+    {"no longer comes back", 4, 5, 1, 2, {{1, 2, 3, 64}, {13, 14, 1, 64}}, 64},
+    {"not before it begins", 4, 5, 1, 2, {{9, 10, 3, 64}, {5, 6, 1, 64}}, 64},
+    {"over two borders", 4, 5, 1, 2, {{3, 12, 1, 64}, {8, 8, 1, 64}}, 128},
+    {"over a border, and back", 4, 5, 1, 2, {{3, 4, 3, 64}, {12, 12, 1, 64}}, 128},
+    {"over a border, no longer back", 4, 5, 1, 2, {{3, 4, 3, 64}, {16, 16, 1, 64}}, 64},
+    {"two that take turns", 4, 5, 1, 2, {{0, 1, 4, 64}, {2, 3, 4, 64}}, 64},
+    {"two that come back and meet in one", 4, 5, 1, 2, {{0, 1, 3, 64}, {9, 9, 2, 64}}, 128},
+    {"three that meet in pairs", 6, 4, 1, 3, {{5, 6, 4, 64}, {0, 3, 4, 64}, {3, 5, 4, 64}}, 192},
+    {"three that meet in pairs, elsewhere in every second micro-batch",
+     6,
+     4,
+     2,
+     6,
+     {{5, 6, 2, 64}, {11, 12, 2, 64}, {0, 3, 2, 64}, {6, 9, 2, 64}, {3, 5, 2, 64}, {9, 11, 2, 64}},
+     128},
+    {"in every second micro-batch", 4, 5, 2, 2, {{1, 2, 3, 64}, {5, 6, 2, 64}}, 64},
+    {"every second one meets one", 4, 5, 2, 2, {{1, 2, 3, 64}, {9, 9, 1, 64}}, 128},
+    {"every second one meets all", 4, 5, 2, 2, {{6, 6, 2, 64}, {2, 2, 0, 64}}, 128},
+    {"over a border, and back in the second", 4, 5, 2, 2, {{3, 4, 2, 64}, {12, 12, 1, 64}}, 128},
+    {"over a border, not back in the next", 4, 5, 2, 2, {{3, 4, 2, 64}, {8, 8, 1, 64}}, 64},
+    {"all of them over a border", 4, 5, 2, 2, {{3, 4, 0, 64}, {8, 8, 1, 64}}, 128},
+    {"longer than a micro-batch, back in the second",
+     4,
+     5,
+     2,
+     2,
+     {{1, 6, 2, 64}, {7, 8, 2, 64}},
+     64},
 };
 
 static void test_hand(void **state)
 {
     const struct hand_case *k = *state;
-    problem p = {.n = k->n, .n_steps = k->n_steps, .micros = k->micros};
+    problem p = {.n = k->n, .n_steps = k->n_steps, .micros = k->micros, .period = k->period};
     for (uint32_t i = 0; i < k->n; i++)
         p.spans[i] = (zx_span){.from = k->spans[i][0],
                                .to = k->spans[i][1],
@@ -148,6 +172,7 @@ static void make_random(problem *p, uint64_t seed, uint32_t most)
     uint64_t r = seed * 77 + 1;
     *p = (problem){.n_steps = 1 + draw(&r, 12), .micros = 1 + draw(&r, 5)};
     p->n = 1 + draw(&r, most);
+    p->period = seed % 3 == 0 ? 1 + draw(&r, p->micros) : 1;
     const uint32_t n = p->n_steps, end = n * p->micros, shape = draw(&r, 3);
     for (uint32_t i = 0; i < p->n; i++) {
         zx_span *s = &p->spans[i];
@@ -162,7 +187,8 @@ static void make_random(problem *p, uint64_t seed, uint32_t most)
         }
         if (s->to >= end) s->to = end - 1;
         s->repeat = 1;
-        if (s->to - s->from + 1 < n) s->repeat = 1 + draw(&r, p->micros - (uint32_t)(s->from / n));
+        const uint32_t left = (p->micros - 1 - (uint32_t)(s->from / n)) / p->period;
+        if (s->to - s->from + 1 < n * p->period) s->repeat = 1 + draw(&r, left + 1);
     }
 }
 
@@ -267,7 +293,7 @@ static void test_cut(void **state)
     (void)state;
     double sum = 0;
     for (uint64_t seed = 0; seed < 40; seed++) {
-        problem p = {.n_steps = 100, .micros = 1};
+        problem p = {.n_steps = 100, .micros = 1, .period = 1};
         uint64_t r = seed;
         const uint64_t block = ZX_ALIGN * 10000;
         cut(&p, &r, (zx_span){.from = 0, .to = 99, .bytes = block}, 20 + 4 * (uint32_t)seed);
@@ -314,7 +340,7 @@ static void test_work(void **state)
         uint32_t n_steps;
         uint64_t work;
         zx_span *s = make_large(n, 4, &n_steps, &mem);
-        zx_place(s, n, n_steps, 4, 0, 1, &work);
+        zx_place(s, n, (zx_place_line){n_steps, 4, 1}, 0, 1, &work);
         const double each = (double)work / n;
         // n log n: a third more each time would be much; n * n: three times as much
         if (before > 0 && each > 1.5 * before)
