@@ -92,6 +92,9 @@ static double improve(solver *s, zx_turns *best, double seconds, const knob *k)
     return seconds;
 }
 
+// The last SHARES are parts of the room, which are worth a try where there are many launches.
+#define SHARES 2
+#define MANY 1000 // steps of a micro-batch
 static const knob knobs[] = {
     {offsetof(zx_turns, gather), 2, true, {2, 0.5}},
     {offsetof(zx_turns, reduce), 2, true, {2, 0.5}},
@@ -101,6 +104,8 @@ static const knob knobs[] = {
     {offsetof(zx_turns, eager), 4, false, {0.5, 2, 4, 1e6}},
     {offsetof(zx_turns, ramp), 4, false, {1, 0.25, 0.0625, 1e-9}},
     {offsetof(zx_turns, tail), 4, false, {1, 0.25, 0.0625, 0}},
+    {offsetof(zx_turns, share), 5, false, {1, 0.7, 0.5, 0.35, 0.25}},
+    {offsetof(zx_turns, lot), 4, false, {1, 0.5, 0.35, 0.25}},
 };
 
 // Launches may be worth far more than they cost, where latency counts and room is large, or less:
@@ -110,10 +115,10 @@ static const double starts[][2] = {{1, 1}, {4, 2}, {16, 4}, {0.25, 0.25}};
 // One knob after the other, each left where it is fastest.
 static void descend(solver *s, zx_turns best, double seconds)
 {
+    const uint32_t n = ZX_COUNT(knobs) - (s->p->n_steps < MANY ? SHARES : 0);
     for (int round = 0; round < ROUNDS; round++) {
         const double was = seconds;
-        for (uint32_t i = 0; i < ZX_COUNT(knobs); i++)
-            seconds = improve(s, &best, seconds, &knobs[i]);
+        for (uint32_t i = 0; i < n; i++) seconds = improve(s, &best, seconds, &knobs[i]);
         if (seconds * SAME >= was) break;
     }
 }
@@ -126,6 +131,8 @@ static void turn(solver *s)
     for (uint32_t i = 0; i < 2 * ZX_COUNT(starts); i++) {
         const zx_turns t = {.gather = starts[i / 2][0] * gather,
                             .reduce = starts[i / 2][1] * reduce,
+                            .share = 1,
+                            .lot = 1,
                             .ramp = 0.25,
                             .tail = 0.25,
                             .eager = i % 2 == 0 ? 2 : 1e6,
@@ -139,7 +146,7 @@ static void turn(solver *s)
     }
     descend(s, best, seconds);
     if (zx_problem_end(&s->few) > LONG) return;
-    const zx_turns plain = {gather, reduce, 1, 1, 2, 1, 1, 0}; // another valley
+    const zx_turns plain = {gather, reduce, 1, 1, 1, 1, 2, 1, 1, 0}; // another valley
     descend(s, plain, try(s, &plain));
 }
 

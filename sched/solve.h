@@ -38,6 +38,8 @@ void zx_problem_time(const zx_problem *p, const zx_solution *s, zx_arena *mem, z
 // ---- the list scheduler -------------------------------------------------------------------------
 typedef struct zx_turns {
     double gather, reduce; // bytes that a launch is filled up to
+    double share, lot;     // of the room beside what is alive anyway, that a gather is filled up
+                           // to; a reduce
     double ramp;           // the first launch of a step is this part of that, each next one twice
     double tail;           // the same part for reduces after the last gather
     double eager;          // a gather that needs others' room is due this many times its length

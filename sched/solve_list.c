@@ -7,6 +7,7 @@
 // room; when it becomes due it takes the room of those that merely stay. Gradients wait until a
 // launch of them is full, the memory is needed or nothing else is to be done.
 // SPDX-License-Identifier: Apache-2.0
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -337,11 +338,19 @@ static void give_up(lister *k, load_up *x)
     k->s->n_parts = x->first;
 }
 
+// Bytes that a launch may have of the room beside what is alive anyway.
+static double part_of_room(const lister *k, double part)
+{
+    const uint32_t q = (uint32_t)((k->pos < k->end ? k->pos : k->end - 1) % k->p->n_steps);
+    return part * fmax(0, (double)(k->limit - (int64_t)k->p->base[q]));
+}
+
 static uint64_t target_of(const lister *k)
 {
     double part = 1;
     if (k->launches < 30) part = k->turns->ramp * (double)(UINT64_C(1) << k->launches);
-    return (uint64_t)(k->turns->gather * (part < 1 ? part : 1));
+    const double bytes = k->turns->gather * (part < 1 ? part : 1);
+    return (uint64_t)fmin(bytes, part_of_room(k, k->turns->share));
 }
 
 static uint32_t open_move(lister *k, zx_move x)
@@ -451,7 +460,8 @@ static void decide(lister *k)
     uint32_t first;
     uint64_t bytes;
     bool whole;
-    const double target = k->turns->reduce * (tail ? k->turns->tail : 1);
+    const double room = part_of_room(k, k->turns->lot);
+    const double target = fmin(k->turns->reduce * (tail ? k->turns->tail : 1), room);
     const uint32_t n = next_reduce(k, target, &first, &bytes, &whole);
     if (n > 0 && (k->drained || k->pos == k->end)) {
         send_reduce(k, first, n, bytes);
