@@ -92,21 +92,26 @@ static double improve(solver *s, zx_turns *best, double seconds, const knob *k)
     return seconds;
 }
 
-// The last SHARES are parts of the room, which are worth a try where there are many launches.
-#define SHARES 2
-#define MANY 1000 // steps of a micro-batch
 static const knob knobs[] = {
     {offsetof(zx_turns, gather), 2, true, {2, 0.5}},
     {offsetof(zx_turns, reduce), 2, true, {2, 0.5}},
+    {offsetof(zx_turns, share), 5, false, {1, 0.7, 0.5, 0.35, 0.25}},
     {offsetof(zx_turns, give), 2, false, {0, 1}},
     {offsetof(zx_turns, spare), 4, false, {0, 0.5, 1, 2}},
     {offsetof(zx_turns, patience), 4, false, {0, 1, 3, 1e9}},
     {offsetof(zx_turns, eager), 4, false, {0.5, 2, 4, 1e6}},
     {offsetof(zx_turns, ramp), 4, false, {1, 0.25, 0.0625, 1e-9}},
     {offsetof(zx_turns, tail), 4, false, {1, 0.25, 0.0625, 0}},
-    {offsetof(zx_turns, share), 5, false, {1, 0.7, 0.5, 0.35, 0.25}},
     {offsetof(zx_turns, lot), 4, false, {1, 0.5, 0.35, 0.25}},
 };
+
+// Parts of the room are worth a try where there are many launches.
+#define MANY 1000 // steps of a micro-batch
+static bool tried(const solver *s, const knob *k)
+{
+    return s->p->n_steps >= MANY ||
+           (k->at != offsetof(zx_turns, share) && k->at != offsetof(zx_turns, lot));
+}
 
 // Launches may be worth far more than they cost, where latency counts and room is large, or less:
 // the search begins at the best of these.
@@ -115,10 +120,10 @@ static const double starts[][2] = {{1, 1}, {4, 2}, {16, 4}, {0.25, 0.25}};
 // One knob after the other, each left where it is fastest.
 static void descend(solver *s, zx_turns best, double seconds)
 {
-    const uint32_t n = ZX_COUNT(knobs) - (s->p->n_steps < MANY ? SHARES : 0);
     for (int round = 0; round < ROUNDS; round++) {
         const double was = seconds;
-        for (uint32_t i = 0; i < n; i++) seconds = improve(s, &best, seconds, &knobs[i]);
+        for (uint32_t i = 0; i < ZX_COUNT(knobs); i++)
+            if (tried(s, &knobs[i])) seconds = improve(s, &best, seconds, &knobs[i]);
         if (seconds * SAME >= was) break;
     }
 }
