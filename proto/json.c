@@ -114,7 +114,10 @@ zx_status zx_json_parse(const char *what, const char *text, size_t n, json_t **o
         text += 3;
         n -= 3;
     }
-    if (n == 0) return ZX_FAIL(err, ZX_E_USAGE, "%s is empty", what);
+    if (n == 0) {
+        zx_err_hint(err, "a JSON object, {} at least, or leave the file out");
+        return ZX_FAIL(err, ZX_E_USAGE, "%s is empty", what);
+    }
     blanker b = {.in = text, .n = n, .out = malloc(n)};
     ZX_ASSERT(b.out != NULL);
     size_t open = 0;
@@ -126,9 +129,11 @@ zx_status zx_json_parse(const char *what, const char *text, size_t n, json_t **o
     }
     json_error_t why;
     *out = json_loadb(b.out, b.n_out, JSON_REJECT_DUPLICATES, &why);
-    if (*out == NULL)
+    if (*out == NULL) {
+        zx_err_hint(err, "mend the JSON at or before line %d, column %d", why.line, why.column);
         st = ZX_FAIL(err, ZX_E_USAGE, "%s:%d:%d: %s", what, why.line, why.column,
                      zx_text_safe(&mem, why.text));
+    }
 done:
     free(b.out);
     zx_arena_free(&mem);

@@ -72,8 +72,11 @@ static zx_status take_descr(reader *r, zx_dtype *dtype, zx_err *err)
         return ZX_FAIL(err, ZX_E_UNSUPPORTED, "its elements aren't plain numbers");
     for (uint32_t i = 0; descr[0] != '\0' && i < ZX_COUNT(descrs); i++) {
         if (strcmp(descr + 1, descrs[i].descr) != 0) continue;
-        if (descr[0] == '>' && zx_dtype_bytes(descrs[i].dtype) > 1)
+        if (descr[0] == '>' && zx_dtype_bytes(descrs[i].dtype) > 1) {
+            zx_err_hint(err, "save it in this host's order: numpy.save(path, array.astype('<%s'))",
+                        descr + 1);
             return ZX_FAIL(err, ZX_E_UNSUPPORTED, "its elements ('%s') are big-endian", descr);
+        }
         if (strchr("<|=>", descr[0]) == NULL) break;
         *dtype = descrs[i].dtype;
         return ZX_OK;

@@ -309,8 +309,8 @@ static bool is_section(const char *path)
     return false;
 }
 
-// A known key that `path` was probably meant to be: a near name in the same section, the same name
-// in another one, or a near name anywhere.
+// A known key that `path` was probably meant to be: the same name in another section, a near name
+// in the same one, or, where it stands at the top, a near path.
 static const char *nearest_key(const char *path, zx_arena *mem)
 {
     uint32_t n = 0, cap = 0, n_leaves = 0, cap_leaves = 0, n_same = 0;
@@ -329,13 +329,13 @@ static const char *nearest_key(const char *path, zx_arena *mem)
             leaves[n_leaves++] = p;
             if (strncmp(p, path, head) != 0) continue;
             ZX_GROW(mem, names, n, cap);
-            names[n++] = zx_arena_strn(mem, p, head + strcspn(p + head, "."));
+            names[n++] = zx_arena_strn(mem, p, head + strcspn(p + head, ".")) + head;
         }
     }
-    const char *near = zx_text_nearest(path, names, n);
-    if (near == NULL && n_same == 1) near = same;
-    if (near == NULL) near = zx_text_nearest(path, leaves, n_leaves);
-    return near;
+    if (n_same == 1) return same;
+    const char *near = zx_text_nearest(leaf, names, n); // what they have in common makes none near
+    if (near != NULL) return near - head;
+    return head == 0 ? zx_text_nearest(path, leaves, n_leaves) : NULL;
 }
 
 static void unknown_key(reading *r, const char *path)

@@ -48,14 +48,21 @@ zx_status zx_config_batch(zx_config *c, uint32_t ranks, int64_t graph_batch, zx_
         const zx_config_value *v;
     } given[] = {{T_KEY, t}, {M_KEY, m}, {G_KEY, g}};
     for (size_t i = 0; i < ZX_COUNT(given); i++)
-        if (given[i].v->has && given[i].v->i <= 0)
+        if (given[i].v->has && given[i].v->i <= 0) {
+            zx_err_hint(err, "a whole number of at least 1, or leave it out");
             return ZX_FAIL(err, ZX_E_USAGE, "%s: %s has to be greater than 0", name, given[i].key);
+        }
     complete_batch(t->has, m->has, g->has, ranks, graph_batch, out);
     int64_t product = -1;
     const bool fits = !__builtin_mul_overflow(out->micro, out->accumulate, &product) &&
                       !__builtin_mul_overflow(product, (int64_t)ranks, &product) &&
                       product == out->total && product > 0;
     if (!fits) {
+        const bool whole = m->has || (graph_batch > 0 && !g->has);
+        const int64_t each = whole ? out->micro : g->has ? out->accumulate : 1;
+        if (t->has && !(m->has && g->has))
+            zx_err_hint(err, "a %s that is a multiple of %lld x %u ranks", T_KEY, (long long)each,
+                        ranks);
         zx_err_hint(err, "give two of the three keys; the third one follows");
         return ZX_FAIL(err, ZX_E_USAGE,
                        "%s: check the batch keys: %s %lld is not %s %lld x %s %lld x ranks %u",

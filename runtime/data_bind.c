@@ -188,13 +188,15 @@ static zx_status agree_on_samples(zx_data *d, zx_err *err)
         const zx_data_input *in = &d->inputs[i];
         if (in->from == NULL || !zx_data_source_is_file(&in->from->source)) continue;
         const char *name = zx_text_safe(d->mem, in->name);
-        if (in->samples == 0)
+        if (in->samples == 0) {
+            zx_err_hint(err, "a longer file");
             return ZX_FAIL(
                 err, ZX_E_DATA, "input '%s': %s has no samples%s", name, in->from->source.path,
                 in->from->source.kind == ZX_SOURCE_TOKENS
                     ? zx_arena_printf(d->mem, " (a window is %llu token%s)",
                                       (unsigned long long)in->n_each, in->n_each == 1 ? "" : "s")
                     : "");
+        }
         if (first == NULL) {
             first = in;
             d->samples = in->samples;
@@ -203,11 +205,13 @@ static zx_status agree_on_samples(zx_data *d, zx_err *err)
         const zx_data_source *a = &first->from->source, *b = &in->from->source;
         const bool shifted = a->kind == ZX_SOURCE_TOKENS && b->kind == ZX_SOURCE_TOKENS &&
                              strcmp(a->path, b->path) == 0 && first->n_each == in->n_each;
-        if (in->samples != first->samples && !shifted)
+        if (in->samples != first->samples && !shifted) {
+            zx_err_hint(err, "files of the same samples, in the same order");
             return ZX_FAIL(err, ZX_E_DATA, "'%s' has %llu sample%s (%s), '%s' has %llu (%s)",
                            zx_text_safe(d->mem, first->name), (unsigned long long)first->samples,
                            first->samples == 1 ? "" : "s", first->from->source.path, name,
                            (unsigned long long)in->samples, in->from->source.path);
+        }
         if (in->samples < d->samples) d->samples = in->samples;
     }
     return ZX_OK;

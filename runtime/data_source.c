@@ -117,15 +117,19 @@ static zx_status open_bin(zx_data_source *s, zx_err *err)
         s->dtype = headers[i].dtype;
         s->data += HEADER_BYTES;
         bytes -= HEADER_BYTES;
-        if (stated < 0 || (uint64_t)stated * width != bytes)
+        if (stated < 0 || (uint64_t)stated * width != bytes) {
+            zx_err_hint(err, "write or fetch the file again");
             return ZX_FAIL(err, ZX_E_DATA,
                            "%s: its header promises %lld tokens of %u bytes, but %llu bytes follow",
                            s->path, (long long)stated, width, (unsigned long long)bytes);
+        }
     }
     const uint32_t width = zx_dtype_bytes(s->dtype);
-    if (bytes % width != 0)
+    if (bytes % width != 0) {
+        zx_err_hint(err, "a name that ends in .txt, where every byte is a token");
         return ZX_FAIL(err, ZX_E_DATA, "%s: %llu bytes are no whole number of %s tokens", s->path,
                        (unsigned long long)bytes, zx_dtypes[s->dtype].word);
+    }
     s->n_tokens = bytes / width;
     return ZX_OK;
 }

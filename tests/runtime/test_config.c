@@ -23,6 +23,8 @@ static const struct row {
      "unknown key 'zero_optimization.stge'; the nearest is 'zero_optimization.stage'", NULL},
     {"a key at the wrong level", "{\"overlap_comm\": true}",
      "the nearest is 'zero_optimization.overlap_comm'", NULL},
+    {"a key beside its section", "{\"optimizer\": {\"lr\": 1}}",
+     "the nearest is 'optimizer.params.lr'", NULL},
     {"a dotted key is no path", "{\"fp16.enabled\": false}", "unknown key 'fp16.enabled'", NULL},
     {"a section that isn't one", "{\"fp16\": 3}", "fp16 must be an object, not 3", NULL},
     {"sections may be null", "{\"fp16\": null, \"scheduler\": null}", NULL, NULL},
@@ -156,6 +158,12 @@ static void all_is_said_at_once(void **state)
     assert_zx_ok(zx_config_parse("z", odd, strlen(odd), true, &mem, &c, &notes, &err), &err);
     assert_int_equal(notes.n, 1);
     assert_non_null(strstr(notes.text[0], "unknown key 'a_a'"));
+    zx_config_close(&c);
+    // What a section's keys have in common makes none of them near.
+    static const char far[] = "{\"optimizer\": {\"params\": {\"learning_rate\": 1}}}";
+    err = (zx_err){0};
+    zx_config_parse("z", far, strlen(far), false, &mem, &c, &notes, &err);
+    assert_string_equal(err.cause[0], "z: unknown key 'optimizer.params.learning_rate'");
     zx_config_close(&c);
     zx_arena_free(&mem);
 }
