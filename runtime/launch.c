@@ -24,8 +24,17 @@
 #define JOIN_SECONDS 120.0
 #define GRACE_SECONDS 3.0 // that ranks have to end by themselves once one has failed
 #define LOOK_SECONDS 0.1
+#define SAME_SECONDS                                                                               \
+    0.1 // timeout(1) sends to its child and to its group: one wish within that time
 
 static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
+
+static double now_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 // ---- in a rank: signals -------------------------------------------------------------------------
 //
@@ -36,8 +45,8 @@ static struct {
     _Atomic(zx_session *) session; // asked to stop
     _Atomic int watched;           // zx_launch_watch was called: there may be something to save
     _Atomic int signal;            // the first
-    _Atomic int count[SENDERS];
-    int launched; // the launcher counts, and kills
+    _Atomic double since[SENDERS]; // when a sender's first one came
+    int launched;                  // the launcher counts, and kills
     pid_t parent;
 } watch;
 
@@ -53,8 +62,11 @@ static void on_signal(int number, siginfo_t *info, void *context)
         from = FROM_PARENT;
     int none = 0;
     atomic_compare_exchange_strong(&watch.signal, &none, number);
-    const int count = atomic_fetch_add(&watch.count[from], 1) + 1;
-    if (!atomic_load(&watch.watched) || (count > 1 && !watch.launched))
+    double never = 0;
+    const double now = now_seconds();
+    const bool again = !atomic_compare_exchange_strong(&watch.since[from], &never, now) &&
+                       now > never + SAME_SECONDS;
+    if (!atomic_load(&watch.watched) || (again && !watch.launched))
         _exit(128 + atomic_load(&watch.signal));
     zx_session *s = atomic_load(&watch.session);
     if (s != NULL) zx_session_ask_stop(s);
@@ -247,19 +259,13 @@ typedef struct team {
     child *child;
     uint32_t n, n_alive;
     int signal;         // the first that the launcher got
+    double since;       // when
     bool impatient;     // it got a second one: all were killed
     bool killing;       // ranks were killed from here
     bool failing;       // a rank has died or failed
     double grace_until; // then the rest is killed
     uint32_t dead;      // the first rank that somebody else killed; ZX_NONE
 } team;
-
-static double now_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void signal_all(const team *t, int number)
 {
@@ -345,12 +351,13 @@ static void wait_for_all(team *t, const sigset_t *watched)
         const struct timespec nap = {.tv_nsec = (long)(1e9 * LOOK_SECONDS)};
         const int got = sigtimedwait(watched, NULL, &nap);
         if (got > 0 && got != SIGCHLD) {
-            if (t->signal != 0) {
+            if (t->signal == 0) {
+                t->signal = got;
+                t->since = now_seconds();
+                signal_all(t, got);
+            } else if (now_seconds() > t->since + SAME_SECONDS) {
                 t->impatient = true;
                 kill_all(t);
-            } else {
-                t->signal = got;
-                signal_all(t, got);
             }
         }
         reap(t);

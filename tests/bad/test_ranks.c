@@ -112,6 +112,7 @@ static void a_rank_sleeps(void **state)
     kill(rank[1], SIGSTOP);
     usleep(300000); // the others run into waiting for it
     wait_signal(pid, SIGTERM);
+    usleep(300000); // two at once would be one
     kill(pid, SIGTERM);
     bad_end(pid, &result);
     assert_int_equal(result.code, 128 + SIGTERM);
@@ -217,6 +218,7 @@ static void nobody_reads(void **state)
             assert_int_equal(ioctl(ends[0], FIONREAD, &held), 0);
         usleep(300000); // the next few lines
         wait_signal(pid, SIGTERM);
+        usleep(300000);
         kill(pid, SIGTERM);
         assert_int_equal(wait_end(pid), 128 + SIGTERM);
         close(ends[0]);

@@ -161,7 +161,8 @@ static void who(void **state)
 
 // Shared with the ranks.
 static struct together {
-    _Atomic int ready; // ranks that have come so far
+    _Atomic int ready;   // ranks that have come so far
+    _Atomic int stopped; // that came to their own end
     pid_t pid[8];
 } * together;
 
@@ -275,7 +276,7 @@ static void how_it_ends(void **state)
 
 // ---- signals ------------------------------------------------------------------------------------
 
-enum patience { STOPS, NEVER_STOPS, NOT_WATCHING };
+enum patience { STOPS, STOPS_LATE, NEVER_STOPS, NOT_WATCHING };
 
 static int until_asked(void *arg, zx_world *w, zx_err *err)
 {
@@ -284,7 +285,9 @@ static int until_asked(void *arg, zx_world *w, zx_err *err)
     if (p != NOT_WATCHING) zx_launch_watch(NULL);
     together->pid[zx_world_rank(w)] = getpid();
     atomic_fetch_add(&together->ready, 1);
-    while (p != STOPS || zx_launch_signal() == 0) nap(0.01);
+    while (p > STOPS_LATE || zx_launch_signal() == 0) nap(0.01);
+    if (p == STOPS_LATE) nap(0.3); // there is something to save
+    atomic_fetch_add(&together->stopped, 1);
     return 128 + zx_launch_signal();
 }
 
@@ -295,6 +298,7 @@ static const struct signal_case {
     int first,
         second; // signals sent to the launcher; 0: none; negative: it was started ignoring it
     int code;   // exit code of the launcher; 128+9 for one that was killed
+    bool twice; // the first one comes once more at once, and to the ranks too, as timeout(1) does
 } signal_cases[] = {
     {"alone: SIGINT asks it to stop", 1, STOPS, SIGINT, 0, 130},
     {"alone: SIGTERM asks it to stop", 1, STOPS, SIGTERM, 0, 143},
@@ -303,6 +307,8 @@ static const struct signal_case {
     {"3 ranks: SIGINT asks them to stop", 3, STOPS, SIGINT, 0, 130},
     {"3 ranks: SIGTERM asks them to stop", 3, STOPS, SIGTERM, 0, 143},
     {"3 ranks: SIGHUP asks them to stop", 3, STOPS, SIGHUP, 0, 129},
+    {"alone: twice at once is one wish", 1, STOPS_LATE, SIGTERM, 0, 143, true},
+    {"3 ranks: twice at once is one wish", 3, STOPS_LATE, SIGTERM, 0, 143, true},
     {"3 ranks under nohup: SIGHUP is none", 3, STOPS, -SIGHUP, SIGTERM, 143},
     {"3 ranks of a script: SIGINT counts although ignored", 3, STOPS, -SIGINT, 0, 130},
     {"alone under nohup: SIGHUP is none", 1, STOPS, -SIGHUP, SIGTERM, 143},
@@ -350,6 +356,10 @@ static void signals(void **state)
     }
     wait_until_ready(c->ranks);
     wait_signal(pid, abs(c->first));
+    if (c->twice) {
+        kill(pid, c->first);
+        for (uint32_t r = 0; r < c->ranks && c->ranks > 1; r++) kill(together->pid[r], c->first);
+    }
     if (c->second != 0) {
         nap(0.2);
         assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); // still there
@@ -357,6 +367,7 @@ static void signals(void **state)
     }
     const int code = wait_end(pid);
     assert_int_equal(code > 1000 ? 128 + code - 1000 : code, c->code);
+    if (c->patience <= STOPS_LATE) assert_int_equal(atomic_load(&together->stopped), c->ranks);
     expect_gone(c->ranks);
 }
 
