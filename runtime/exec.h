@@ -58,6 +58,7 @@ typedef enum zx_run_mode {
 typedef struct zx_bad {
     uint32_t found, step; // found 1; plan step
     uint32_t value;       // of the graph: an output, or a tensor that came in bad
+    bool unlabelled;      // it is a mean over no label: all are ignored
 } zx_bad;
 typedef struct zx_look {
     zx_bad nan, inf;

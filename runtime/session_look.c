@@ -10,7 +10,7 @@
 // What a rank has found, as the others see it; order: (micro-batch over all ranks, plan step).
 typedef struct found {
     uint64_t micro;
-    uint32_t found, step, value, unused;
+    uint32_t found, step, value, unlabelled;
 } found;
 typedef struct findings {
     found nan, inf;
@@ -21,6 +21,24 @@ static bool holds(const zx_view *v, bool inf)
 {
     if (v->data == NULL || v->type.dtype != ZX_F32) return false;
     return zx_cpu_find_nonfinite(v->data, zx_shape_count(&v->type.shape), inf) >= 0;
+}
+
+// Whether a loss ignores every label that it is given.
+static bool is_unlabelled(const zx_node *n, const zx_call *c)
+{
+    const zx_attr *ignore = zx_attr_find(&n->attrs, ZX_A_IGNORE_INDEX);
+    if (ignore == NULL) return false;
+    const int64_t index = zx_attr_int(&n->attrs, ZX_A_IGNORE_INDEX, 0);
+    for (uint32_t i = 0; i < c->n_in; i++) {
+        const zx_view *v = &c->in[i];
+        const bool wide = v->type.dtype == ZX_I64;
+        if (v->data == NULL || (!wide && v->type.dtype != ZX_I32)) continue;
+        const int64_t count = zx_shape_count(&v->type.shape);
+        for (int64_t k = 0; k < count; k++)
+            if ((wide ? ((int64_t *)v->data)[k] : ((int32_t *)v->data)[k]) != index) return false;
+        return true;
+    }
+    return false;
 }
 
 void zx_look_before(zx_session *s, uint32_t step)
@@ -47,15 +65,15 @@ void zx_look_after(zx_session *s, uint32_t step)
     for (uint32_t i = 0; i < c->n_out && !l->nan.found; i++) {
         const uint32_t v = zx_node_out(s->graph, n, i);
         if (holds(&c->out[i], false))
-            l->nan = (zx_bad){1, step, l->bad_in != ZX_NONE ? l->bad_in : v};
+            l->nan = (zx_bad){1, step, l->bad_in != ZX_NONE ? l->bad_in : v, is_unlabelled(n, c)};
         else if (!l->inf.found && l->finite && holds(&c->out[i], true))
-            l->inf = (zx_bad){1, step, v};
+            l->inf = (zx_bad){1, step, v, false};
     }
 }
 
 static found describe(const zx_session *s, const zx_bad *b)
 {
-    found f = {.found = b->found, .step = b->step, .value = b->value};
+    found f = {.found = b->found, .step = b->step, .value = b->value, .unlabelled = b->unlabelled};
     if (b->found)
         f.micro = s->first_micro + (uint64_t)s->plan->steps[b->step].micro * s->ranks + s->rank;
     return f;
@@ -103,6 +121,10 @@ static zx_status say_node(zx_session *s, uint64_t step, const char *what, const 
             v->role == ZX_R_MADE ? "" : "which reads it from ", roles[v->role], value, f->micro,
             rank);
     zx_err_in(&one, "%s", zx_text_safe(&mem, s->graph->name));
+    if (f->unlabelled)
+        zx_err_hint(
+            &one,
+            "samples with labels: it ignores all that it has there, and a mean over none is NaN");
     zx_arena_free(&mem);
     return zx_err_merge(err, &one);
 }

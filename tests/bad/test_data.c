@@ -96,6 +96,12 @@ static const bad_row rows[] = {
      NULL,
      {"step 1: NaN first in node 'ce'"},
      BAD_LEAVES},
+    {"labels that are all ignored",
+     5,
+     "train $IN/ignores.onnx --data x=$IN/x.npy --data labels=ones --steps 1",
+     NULL,
+     {"NaN first in node 'ce'", "it ignores all that it has there"},
+     BAD_LEAVES},
     {"infinity among the samples",
      5,
      X "$IN/inf.npy --steps 2",
@@ -173,11 +179,17 @@ static void tokens(const char *name, int32_t magic, int32_t count, size_t n)
     bad_write(name, bytes, 1024 + n);
 }
 
+static void ignore_1(zx_onnx_out *o)
+{
+    zx_onnx_node_int(o, model_node(o, "ce"), "ignore_index", 1);
+}
+
 static int setup(void **state)
 {
     if (bad_setup(state) != 0) return 1;
     model_data();
     model_write("m.onnx", "", NULL);
+    model_write("ignores.onnx", "", ignore_1);
     float x[12 * 5] = {0};
     const double doubles[12 * 4] = {0};
     int64_t integers[12 * 4] = {0};
