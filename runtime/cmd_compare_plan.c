@@ -219,6 +219,22 @@ static void plan_auto(zx_comparing *k, zx_compare *c)
     c->n_rows++;
 }
 
+static bool any_fits(const zx_compare *c)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < c->n_rows; i++)
+        any |= c->rows[i].result.plan.n_insns > 0 && c->rows[i].over_bytes == 0;
+    return any;
+}
+
+// In a budget that nothing has room in, no step has a least time: it is that of any budget then.
+static zx_status make_bound(zx_comparing *k, zx_compare *c, zx_err *err)
+{
+    zx_plan_options o = k->options;
+    if (!any_fits(c)) o.budget = UINT64_MAX;
+    return zx_bound_make(&k->job.train, &o, k->timed[2] ? &k->times[2] : NULL, &c->bound, err);
+}
+
 zx_status zx_compare_plans(zx_comparing *k, zx_compare *c, zx_err *err)
 {
     zx_err first = {0};
@@ -246,8 +262,10 @@ zx_status zx_compare_plans(zx_comparing *k, zx_compare *c, zx_err *err)
     plan_auto(k, c);
     if (c->n_rows == 0) return zx_err_merge(err, &first);
     note_rows(k, c);
-    return zx_bound_make(&k->job.train, &k->options, k->timed[2] ? &k->times[2] : NULL, &c->bound,
-                         err);
+    if (c->n_rows > 0 && !any_fits(c) && k->options.budget != UINT64_MAX)
+        zx_note(&c->notes, &k->job.mem,
+                "bound: without a budget, as nothing here has room in this one");
+    return make_bound(k, c, err);
 }
 
 zx_status zx_compare_predict(zx_comparing *k, zx_compare *c, zx_err *err)
@@ -260,8 +278,7 @@ zx_status zx_compare_predict(zx_comparing *k, zx_compare *c, zx_err *err)
         r->predicted = p->step_seconds;
         r->predicted_exposed = p->exposed_seconds;
     }
-    return zx_bound_make(&k->job.train, &k->options, k->timed[2] ? &k->times[2] : NULL, &c->bound,
-                         err);
+    return make_bound(k, c, err);
 }
 
 bool zx_compare_measured(zx_comparing *k, uint32_t kind, zx_plan *out)
