@@ -36,7 +36,7 @@ typedef struct zx_machine {
     double cores;            // of a rank, shared by its compute threads and by what moves bytes;
                              // 0: bytes are moved by engines of their own
     uint32_t threads;        // compute threads of a rank, where cores > 0
-    double cache;            // bytes of a core's own cache, which compute shares with copies
+    double cache;            // bytes of a core's own cache, which compute shares with such moves
     zx_curve gather, reduce; // seconds by full size: all-gather, reduce-scatter
     // A link in place of the tables, where wire > 0: a collective of full size S takes
     // latency + (ranks - 1) / ranks * S / wire of the rank's one wire (an all-reduce twice the

@@ -30,25 +30,28 @@ static zx_sim_cost compute(double seconds)
 {
     return (zx_sim_cost){.kind = ZX_SIM_COMPUTE, .alone = seconds};
 }
-// A copy through a core that computes puts as many bytes as it reads and writes out of the core's
-// cache, and compute waits until they are back. A collective's don't count: what it brings, compute
-// reads next, and what it takes away, compute has just written.
+// Bytes that go through a core which computes put as many others out of its cache, and compute
+// waits until they are back: of a copy those that it reads and those that it writes, of a
+// collective those that it reads; what that writes is what compute reads next.
+static double refill(const pricer *k, double bytes)
+{
+    return k->m.cores > 0 ? fmin(bytes, k->m.cache) / k->m.copy : 0;
+}
 static zx_sim_cost move(const pricer *k, double bytes)
 {
-    const double refill = k->m.cores > 0 ? fmin(2 * bytes, k->m.cache) : 0;
-    return (zx_sim_cost){.kind = ZX_SIM_MOVE, .alone = (bytes + refill) / k->m.copy};
+    return (zx_sim_cost){.kind = ZX_SIM_MOVE, .alone = bytes / k->m.copy + refill(k, 2 * bytes)};
 }
 // Where no core helps, adding is a part of the reduce.
 static zx_sim_cost send(const pricer *k, const zx_insn *in, zx_collective what)
 {
     const uint32_t ranks = k->p->ranks;
-    const uint64_t bytes = k->bytes[in->a];
+    const uint64_t bytes = k->bytes[in->a], moved = what == ZX_ALL_GATHER ? k->moved[in->a] : bytes;
     zx_sim_cost c = {.kind = ZX_SIM_SEND,
                      .alone = zx_wire_seconds(&k->m, what, ranks, bytes),
-                     .core = zx_core_seconds(&k->m, what, ranks,
-                                             what == ZX_ALL_GATHER ? k->moved[in->a] : bytes),
+                     .core = zx_core_seconds(&k->m, what, ranks, moved),
                      .wire_bytes = what == ZX_ALL_REDUCE ? zx_allreduce_wire(ranks, bytes)
                                                          : zx_gather_wire(ranks, bytes)};
+    c.core += refill(k, (double)moved);
     if (k->m.cores <= 0) {
         c.alone += c.core;
         c.core = 0;
