@@ -349,7 +349,7 @@ static void signals(void **state)
     if (pid == 0) {
         zx_who w;
         static zx_err err;
-        if (c->first < 0) signal(-c->first, SIG_IGN);
+        signal(abs(c->first), c->first < 0 ? SIG_IGN : SIG_DFL);
         if (zx_launch_who(c->ranks, &w, &err) != ZX_OK) _exit(99);
         const int code = zx_launch_run(&w, until_asked, &p, &err);
         _exit(err.n_causes == 0 ? code : 98);
