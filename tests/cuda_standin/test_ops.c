@@ -9,21 +9,9 @@
 #include "graph/autodiff.h"
 #include "kernels/cuda/cuda.h"
 #include "tests/op_text.h"
+#include "tests/ops/cases.h"
 #include "tests/ops/rig.h"
 
-typedef struct op_case {
-    const char *name;
-    zx_op_id op;
-    const char *in, *attrs, *out, *differentiated;
-} op_case;
-static const op_case cases[] = {
-#define ZX_CASE(op, in, attrs, out, grads)                                                         \
-    {#op "(" in ") " attrs, ZX_OP_##op, in, attrs, out, grads},
-#define ZX_EXCUSED(op, why)
-#include "tests/ops/cases.def"
-#undef ZX_CASE
-#undef ZX_EXCUSED
-};
 static bool ran[ZX_OP_COUNT]; // on the device, and compared
 
 // ---- a call on the device -----------------------------------------------------------------------

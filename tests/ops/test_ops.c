@@ -6,21 +6,7 @@
 #include "tests/ops/naive.h"
 
 #include "graph/autodiff.h"
-
-typedef struct op_case {
-    const char *name;
-    zx_op_id op;
-    const char *in, *attrs, *out, *differentiated;
-} op_case;
-
-static const op_case cases[] = {
-#define ZX_CASE(op, in, attrs, out, grads)                                                         \
-    {#op "(" in ") " attrs, ZX_OP_##op, in, attrs, out, grads},
-#define ZX_EXCUSED(op, why)
-#include "tests/ops/cases.def"
-#undef ZX_CASE
-#undef ZX_EXCUSED
-};
+#include "tests/ops/cases.h"
 
 // What is said at the end: rows whose kernel ran, rows whose gradient was checked.
 static bool kernel_ran[ZX_OP_COUNT], gradient_checked[ZX_OP_COUNT];
