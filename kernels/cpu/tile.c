@@ -24,9 +24,12 @@ zx_tile_level zx_tile_best(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512cd"))
         return ZX_TILE_512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return ZX_TILE_256;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("bmi2"))
+        return ZX_TILE_256;
 #endif
     return ZX_TILE_ANY;
 }

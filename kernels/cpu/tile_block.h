@@ -2,9 +2,7 @@
 //   NAME(word)  its functions
 //   TARGET      the attribute that lets the compiler use the processor's instructions
 //   LANES       floats of one of its vectors
-//   ROWS        rows of a block of c that is summed at once, two vectors wide: as many sums as
-//   there
-//               are registers for
+//   ROWS        rows of a block of c that is summed at once, two vectors wide
 // SPDX-License-Identifier: Apache-2.0
 #define COLS (2 * LANES)
 
