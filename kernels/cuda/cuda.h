@@ -18,7 +18,8 @@ ZX_BEGIN_C
 struct zx_cuda { // zx_call.cuda
     int device;
     cudaStream_t stream;
-    int processors; // multiprocessors of the device
+    int processors;               // multiprocessors of the device
+    struct cublasLtContext *blas; // a cublasLtHandle_t of the device
 };
 
 // The kernels there are, by the last column of ops.def. What isn't here has no CUDA kernel.
@@ -26,6 +27,7 @@ struct zx_cuda { // zx_call.cuda
     X(unary)                                                                                       \
     X(is_nan)                                                                                      \
     X(is_inf)                                                                                      \
+    X(matmul)                                                                                      \
     X(unary_grad)
 #define X(name) extern const zx_kernel zx_cuda_##name;
 ZX_CUDA_KERNELS(X)

@@ -218,6 +218,17 @@ cudaError_t si_begin(const char *call)
     return si_return(si_stuck(device));
 }
 
+uint32_t si_begin_library(const char *call, uint32_t stuck)
+{
+    read_environment();
+    if (all.pid != getpid()) return stuck;
+    si_lock_take(&all.lock);
+    count(call);
+    const uint32_t fault = count_down(call, si_current());
+    si_lock_give(&all.lock);
+    return fault != 0 ? fault : si_stuck(si_current()) != cudaSuccess ? stuck : 0;
+}
+
 cudaError_t si_item_fault(int device, bool *hang)
 {
     si_lock_take(&all.lock);

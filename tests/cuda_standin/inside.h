@@ -18,9 +18,15 @@ void __tsan_acquire(void *at);
 void __tsan_release(void *at);
 #define SI_ACQUIRE(at) __tsan_acquire(at)
 #define SI_RELEASE(at) __tsan_release(at)
+void __tsan_read_range(void *at, unsigned long bytes);
+void __tsan_write_range(void *at, unsigned long bytes);
+#define SI_READS(at, bytes) __tsan_read_range((void *)(uintptr_t)(at), (bytes))
+#define SI_WRITES(at, bytes) __tsan_write_range((void *)(uintptr_t)(at), (bytes))
 #else
 #define SI_ACQUIRE(at) ((void)(at))
 #define SI_RELEASE(at) ((void)(at))
+#define SI_READS(at, bytes) ((void)(at))
+#define SI_WRITES(at, bytes) ((void)(at))
 #endif
 
 #define SI_DEVICES 16
@@ -46,6 +52,8 @@ cudaError_t si_begin(const char *call);
         const cudaError_t begin_ = si_begin(__func__);                                             \
         if (begin_ != cudaSuccess) return begin_;                                                  \
     } while (0)
+// The same in a library's numbers, of which 0 is success: `stuck` where CUDA itself has failed.
+uint32_t si_begin_library(const char *call, uint32_t stuck);
 cudaError_t si_return(cudaError_t e); // kept for cudaGetLastError where it is an error
 // The same with words: what was wrong with the call.
 __attribute__((format(printf, 2, 3))) cudaError_t si_wrong(cudaError_t e, const char *fmt, ...);
@@ -93,6 +101,7 @@ typedef enum si_what {
     SI_DO_RECORD,
     SI_DO_WAIT,
     SI_DO_CALL,
+    SI_DO_WORK,
     SI_DO_STOP
 } si_what;
 typedef struct si_item {
@@ -100,12 +109,13 @@ typedef struct si_item {
     si_what what;
     void *to;
     const void *from;
-    void *staged; // owned copy of pageable memory, or a kernel's arguments
+    void *staged;                               // owned copy of pageable memory, or arguments
     uint64_t bytes, to_pitch, from_pitch, rows; // rows 1 but of 2D copies
     int byte;
     si_record *record;
     cudaHostFn_t call;
-    zx_standin_kernel kernel; // args and pointers within `staged`
+    void (*work)(cudaStream_t s, void *args); // of a library; args are `staged`
+    zx_standin_kernel kernel;                 // args and pointers within `staged`
 } si_item;
 
 typedef struct si_worker si_worker;
@@ -131,6 +141,8 @@ cudaStream_t si_stream(cudaStream_t s); // NULL where it isn't one
                                         : "the stream was destroyed");                             \
     } while (0)
 void si_enqueue(cudaStream_t s, si_item *item); // takes the item
+void si_enqueue_work(cudaStream_t s, void (*work)(cudaStream_t, void *), const void *args,
+                     size_t bytes); // args are copied
 cudaError_t si_wait_for(cudaStream_t s, uint32_t count);
 void si_wait_device(int device); // all streams of it
 void si_item_run(cudaStream_t s, si_item *item, uint64_t order);

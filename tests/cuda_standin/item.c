@@ -90,6 +90,9 @@ void si_item_run(cudaStream_t s, si_item *item, uint64_t order)
     case SI_DO_CALL:
         if (!stuck) item->call(item->to);
         break;
+    case SI_DO_WORK:
+        if (!stuck) item->work(s, item->staged);
+        break;
     case SI_DO_RECORD: // also where the device is stuck, so that nobody waits for ever
         item->record->at = si_seconds();
         SI_RELEASE(item->record);
@@ -206,6 +209,17 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
     item->to = arg;
     si_enqueue(stream, item);
     return cudaSuccess;
+}
+
+void si_enqueue_work(cudaStream_t s, void (*work)(cudaStream_t, void *), const void *args,
+                     size_t bytes)
+{
+    si_item *item = item_make(SI_DO_WORK);
+    item->work = work;
+    item->staged = malloc(bytes);
+    if (item->staged == NULL) abort();
+    memcpy(item->staged, args, bytes);
+    si_enqueue(s, item);
 }
 
 static bool is_shape(const zx_standin_kernel *k)

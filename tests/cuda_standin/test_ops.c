@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda_standin/rig.h"
 
+#include <cublasLt.h>
 #include <math.h>
 
 #include "graph/autodiff.h"
@@ -16,6 +17,7 @@ static bool ran[ZX_OP_COUNT]; // on the device, and compared
 
 // ---- a call on the device -----------------------------------------------------------------------
 
+static cublasLtHandle_t blas;
 static cudaStream_t stream; // one for all: its thread keeps its fibers
 static void *held[128];     // memory of the check in progress
 static size_t n_held;
@@ -45,7 +47,7 @@ static zx_status prepare(device_call *d, zx_op_id op, const zx_attrs *attrs, con
     static const zx_rng rng = {1, 2, 3};
     static char there;
     const zx_kernel *k = zx_cuda_kernel(op);
-    *d = (device_call){.cuda = {0, stream, 4}};
+    *d = (device_call){.cuda = {0, stream, 4, blas}};
     for (uint32_t i = 0; i < n_in; i++)
         d->in[i] = (zx_view){in[i].data != NULL ? &there : NULL, in[i].type};
     for (uint32_t i = 0; i < n_out; i++)
@@ -293,6 +295,7 @@ static int start(void **state ZX_UNUSED)
         zx_standin_reset();
         n_held = 0;
         stream = a_stream();
+        if (blas == NULL) assert_int_equal(cublasLtCreate(&blas), CUBLAS_STATUS_SUCCESS);
     }
     return 0;
 }
