@@ -229,6 +229,14 @@ uint32_t si_begin_library(const char *call, uint32_t stuck)
     return fault != 0 ? fault : si_stuck(si_current()) != cudaSuccess ? stuck : 0;
 }
 
+uint32_t si_library_fault(const char *what, int device)
+{
+    si_lock_take(&all.lock);
+    const uint32_t fault = count_down(what, device);
+    si_lock_give(&all.lock);
+    return fault;
+}
+
 cudaError_t si_item_fault(int device, bool *hang)
 {
     si_lock_take(&all.lock);

@@ -54,6 +54,7 @@ cudaError_t si_begin(const char *call);
     } while (0)
 // The same in a library's numbers, of which 0 is success: `stuck` where CUDA itself has failed.
 uint32_t si_begin_library(const char *call, uint32_t stuck);
+uint32_t si_library_fault(const char *what, int device); // that an item of it is asked to have
 cudaError_t si_return(cudaError_t e); // kept for cudaGetLastError where it is an error
 // The same with words: what was wrong with the call.
 __attribute__((format(printf, 2, 3))) cudaError_t si_wrong(cudaError_t e, const char *fmt, ...);
