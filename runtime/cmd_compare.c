@@ -235,7 +235,7 @@ static zx_status write_report(const zx_comparing *k, const zx_sweep *curve, zx_e
     };
     zx_report_html(&report, &page);
     const zx_status st = zx_outfile_put(k->ask.report, page.at, page.n, &mem, err);
-    if (st == ZX_OK) zx_cmd_say("report: %s", zx_text_safe(&mem, k->ask.report));
+    if (st == ZX_OK) zx_cmd_wrote(k->ask.report, &mem);
     zx_text_free(&page);
     zx_arena_free(&mem);
     return st;

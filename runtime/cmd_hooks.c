@@ -62,6 +62,7 @@ static zx_status run(zx_job *job, const zx_hooks *hooks, const zx_hook_limits *l
             st = zx_outfile_write(&file, out.at, out.n, err);
     }
     if (st == ZX_OK && path != NULL) st = zx_outfile_commit(&file, err);
+    if (st == ZX_OK && path != NULL) zx_cmd_wrote(path, &job->mem);
     zx_outfile_drop(&file);
     zx_text_free(&out);
     return st;

@@ -32,6 +32,11 @@ void zx_cmd_say(const char *fmt, ...)
     free(text);
 }
 
+void zx_cmd_wrote(const char *path, zx_arena *mem)
+{
+    zx_cmd_say("written: %s", zx_text_safe(mem, path));
+}
+
 void zx_cmd_put(const zx_text *out)
 {
     if (out->n > 0) fwrite(out->at, 1, out->n, stdout);
@@ -345,7 +350,8 @@ static zx_status open_inputs(zx_job *job, zx_err *err)
     return ZX_OK;
 }
 
-// A file that is read is never written over: not the model, the config, nor what else was given.
+// A file that is read is never written over: not the model, the config, nor what else was given;
+// and a file takes one thing.
 static zx_status spare_inputs(const zx_options *o, zx_arena *mem, zx_err *err)
 {
     static const struct {
@@ -363,7 +369,15 @@ static zx_status spare_inputs(const zx_options *o, zx_arena *mem, zx_err *err)
     for (size_t i = 0; i < ZX_COUNT(written); i++) {
         const char *path = zx_given_text(o, written[i].id);
         struct stat out, in;
-        if (path == NULL || stat(path, &out) != 0 || !S_ISREG(out.st_mode)) continue;
+        const bool there = path != NULL && stat(path, &out) == 0;
+        for (size_t k = 0; k < i && (!there || S_ISREG(out.st_mode)); k++) {
+            const char *other = zx_given_text(o, written[k].id);
+            if (path == NULL || other == NULL || strcmp(path, other) != 0) continue;
+            zx_err_hint(err, "two names");
+            return ZX_FAIL(err, ZX_E_USAGE, "%s and %s name one file, %s", written[k].word,
+                           written[i].word, zx_text_safe(mem, path));
+        }
+        if (!there || !S_ISREG(out.st_mode)) continue;
         for (size_t k = 0; k <= ZX_COUNT(read); k++) {
             const bool model = k == ZX_COUNT(read);
             const char *from = model ? o->operand : zx_given_text(o, read[k].id);

@@ -121,12 +121,17 @@ static void show(const zx_job *job, const planned *p, plan_format format, zx_tex
 static zx_status put_shown(zx_job *job, const zx_plan *plan, const zx_text *shown, zx_err *err)
 {
     const char *path = zx_given_text(job->o, ZX_OPT_OUTPUT);
-    if (path != NULL && zx_given(job->o, ZX_OPT_FORMAT))
-        return zx_outfile_put(path, shown->at, shown->n, &job->mem, err);
-    zx_cmd_put(shown);
+    const bool text = path != NULL && zx_given(job->o, ZX_OPT_FORMAT);
+    if (!text) zx_cmd_put(shown);
     if (path == NULL) return ZX_OK;
-    const char *recompute = zx_variant_word(&job->variant, &job->mem);
-    return zx_plan_save(plan, &job->train, recompute, path, &job->mem, err);
+    if (text) {
+        ZX_TRY(zx_outfile_put(path, shown->at, shown->n, &job->mem, err));
+    } else {
+        const char *recompute = zx_variant_word(&job->variant, &job->mem);
+        ZX_TRY(zx_plan_save(plan, &job->train, recompute, path, &job->mem, err));
+    }
+    zx_cmd_wrote(path, &job->mem);
+    return ZX_OK;
 }
 
 static zx_status put_report(zx_job *job, const zx_plan *plan, zx_err *err)
@@ -140,6 +145,7 @@ static zx_status put_report(zx_job *job, const zx_plan *plan, zx_err *err)
                          .plan = plan};
     zx_report_html(&r, &html);
     const zx_status st = zx_outfile_put(path, html.at, html.n, &job->mem, err);
+    if (st == ZX_OK) zx_cmd_wrote(path, &job->mem);
     zx_text_free(&html);
     return st;
 }

@@ -281,6 +281,7 @@ static zx_status put(const trying *t, bool json, zx_err *err)
         st = zx_outfile_put(path, out.at, out.n, &mem, err);
     else
         zx_cmd_put(&out);
+    if (st == ZX_OK && path != NULL) zx_cmd_wrote(path, &mem);
     zx_text_free(&out);
     zx_arena_free(&mem);
     return st;

@@ -224,6 +224,7 @@ int zx_cmd_simulate(const zx_options *o, zx_err *err)
         st = zx_outfile_put(path, out.at, out.n, &job.mem, err);
     else if (st == ZX_OK)
         zx_cmd_put(&out);
+    if (st == ZX_OK && path != NULL) zx_cmd_wrote(path, &job.mem);
     zx_text_free(&out);
     zx_job_close(&job);
     return zx_status_exit(st);

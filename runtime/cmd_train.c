@@ -249,7 +249,7 @@ static zx_status write_files(zx_train *t, zx_err *err)
     return st;
 }
 
-// Not even --force may write into what the run reads, or one file for two things.
+// Not even --force may write into what the run reads.
 static zx_status check_targets(const zx_train *t, zx_err *err)
 {
     static const zx_option_id targets[] = {ZX_OPT_LOG, ZX_OPT_DUMP_GRADS, ZX_OPT_REPORT,
@@ -258,15 +258,7 @@ static zx_status check_targets(const zx_train *t, zx_err *err)
     struct stat file;
     for (size_t i = 0; i < ZX_COUNT(targets); i++) {
         const char *path = zx_given_text(o, targets[i]);
-        if (path == NULL) continue;
-        const bool there = stat(path, &file) == 0;
-        for (size_t k = 0; k < i && (!there || S_ISREG(file.st_mode)); k++) {
-            const char *other = zx_given_text(o, targets[k]);
-            if (other == NULL || strcmp(path, other) != 0) continue;
-            zx_err_hint(err, "two names");
-            return ZX_FAIL(err, ZX_E_USAGE, "two options name one file, %s", path);
-        }
-        if (!there || !S_ISREG(file.st_mode)) continue;
+        if (path == NULL || stat(path, &file) != 0 || !S_ISREG(file.st_mode)) continue;
         if (!zx_data_reads(t->job.data, &file)) continue;
         zx_err_hint(err, "another name");
         return ZX_FAIL(err, ZX_E_USAGE, "%s is what the run reads: it can't be written to", path);
@@ -401,6 +393,9 @@ int zx_cmd_train(const zx_options *o, zx_err *err)
     if (zx_given(o, ZX_OPT_STEPS) && zx_given(o, ZX_OPT_EPOCHS))
         return zx_status_exit(ZX_FAIL(
             err, ZX_E_USAGE, "--steps and --epochs are two ways to say the same; give one"));
+    if (zx_given(o, ZX_OPT_SAVE) && zx_given(o, ZX_OPT_NO_SAVE))
+        return zx_status_exit(
+            ZX_FAIL(err, ZX_E_USAGE, "--save and --no-save contradict each other; give one"));
     const uint64_t ranks = zx_given_number(o, ZX_OPT_RANKS, 0);
     if (ranks > 4096)
         return zx_status_exit(

@@ -10,7 +10,7 @@ static zx_status put_file(zx_train *t, const char *path, zx_text *text, zx_err *
 {
     const zx_status st = zx_outfile_put(path, text->at, text->n, &t->job.mem, err);
     zx_text_free(text);
-    if (st == ZX_OK) zx_cmd_say("written: %s", zx_text_safe(&t->job.mem, path));
+    if (st == ZX_OK) zx_cmd_wrote(path, &t->job.mem);
     return st;
 }
 

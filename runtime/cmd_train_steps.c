@@ -176,8 +176,10 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
         *stopped = r.stop && step + 1 < t->steps;
         const bool last = step + 1 == t->steps || *stopped || !r.applied;
         st = sample_memory(t, &s, last, err);
-        if (st == ZX_OK && step == 0 && zx_given(t->job.o, ZX_OPT_DUMP_GRADS))
+        if (st == ZX_OK && step == 0 && zx_given(t->job.o, ZX_OPT_DUMP_GRADS)) {
             st = zx_save_grads(t->session, t->world, &t->job.train, t->files.grads, err);
+            if (st == ZX_OK && first) zx_cmd_wrote(t->files.grads, &t->job.mem);
+        }
         if (first && st == ZX_OK && written == ZX_OK) {
             written = write_row(t, &r, &writing);
             if (written != ZX_OK) zx_session_ask_stop(t->session); // the others learn of it by that

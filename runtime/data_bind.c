@@ -117,6 +117,11 @@ static zx_status check_fit(zx_data *d, zx_data_input *in, zx_err *err)
         return ZX_FAIL(err, ZX_E_DATA, "input '%s' is %s: it holds nothing", name,
                        type_text(&in->type, d->mem));
     if (s->kind != ZX_SOURCE_NPY && s->kind != ZX_SOURCE_TOKENS) {
+        const zx_dtype made = in->from->type.dtype;
+        if (s->kind != ZX_SOURCE_CONST && is_integer(in->type.dtype) && !is_integer(made))
+            return ZX_FAIL(err, ZX_E_DATA, "input '%s' is %s: copy:%s gives %s", name,
+                           zx_dtypes[in->type.dtype].word, zx_text_safe(d->mem, in->from->name),
+                           zx_dtypes[made].word);
         if (s->kind == ZX_SOURCE_CONST && is_integer(in->type.dtype)) {
             double whole;
             if (modf(s->value, &whole) != 0 || fabs(whole) > 9e18 ||

@@ -243,7 +243,7 @@ static void bomb(void **state)
     model_write("model.onnx", row->text, row->change);
     snprintf(args, sizeof args, "%s $IN/model.onnx%s", row->command,
              strcmp(row->command, "train") == 0
-                 ? " --steps 1 --log /dev/null --save s --no-save --threads 1"
+                 ? " --steps 1 --log /dev/null --save s --force --threads 1"
                  : "");
     bad_run(args, &r);
     bad_expect(&r, row->code, row->says);

@@ -14,7 +14,7 @@
 #define ADAM(params) "{\"optimizer\": {\"type\": \"Adam\", \"params\": {" params "}}}"
 #define SGD(params) "{\"optimizer\": {\"type\": \"SGD\", \"params\": {" params "}}}"
 #define OURS(keys) "{\"zerox\": {" keys "}}"
-#define DONE "--steps 1 --log /dev/null --save s --no-save"
+#define DONE "--steps 1 --log /dev/null --save s --force"
 
 static const bad_row rows[] = {
     // ---- files

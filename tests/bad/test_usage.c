@@ -122,6 +122,8 @@ static const bad_row rows[] = {
      NULL,
      {"one file"},
      0},
+    {"weights wanted and not", 2, M "--save s --no-save", NULL, {"--save and --no-save"}, 0},
+    {"a plan and a report in one file", 2, P "-o f --report f", NULL, {"one file"}, 0},
     {"a report that is there", 2, M "--report $IN/x.npy --out o", NULL, {"x.npy"}, 0},
     {"a new model where none can be", 1, "new mlp -o $IN/m.onnx/new.onnx", NULL, {"m.onnx"}, 0},
     {"a new model that is there", 2, "new mlp -o $IN/m.onnx", NULL, {"m.onnx", "--force"}, 0},
@@ -163,11 +165,11 @@ static void devices_and_pipes_are_accepted(void **state)
 {
     (void)state;
     bad_result r;
-    bad_run(M "--steps 3 --log /dev/null --dump-grads /dev/null --save s --no-save", &r);
+    bad_run(M "--steps 3 --log /dev/null --dump-grads /dev/null --save s --force", &r);
     bad_expect(&r, 0, NULL);
     bad_clear();
     assert_int_equal(mkfifo("pipe", 0666), 0);
-    const pid_t pid = bad_start(M "--steps 3 --log pipe --save s --no-save");
+    const pid_t pid = bad_start(M "--steps 3 --log pipe --save s --force");
     char *log = bad_read("pipe", NULL); // until the writer closes it
     bad_end(pid, &r);
     bad_expect(&r, 0, NULL);

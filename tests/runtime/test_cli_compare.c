@@ -283,12 +283,12 @@ static void test_report(void **state ZX_UNUSED)
     char page[60000];
     const char *const args[] = {TWO, EXECUTE, "--policies", "ddp,fsdp", "--report", "r.html", NULL};
     cli_run(args, &r);
-    cli_expect(&r, 0, "losses identical: yes (11 steps of 2 policies)", "report: r.html");
+    cli_expect(&r, 0, "losses identical: yes (11 steps of 2 policies)", "written: r.html");
     cli_read("r.html", page, sizeof page);
     assert_non_null(strstr(page, "<html"));
     const char *const swept[] = {TWO, "--sweep", "budget=80KiB,1MB", "--report", "s.html", NULL};
     cli_run(swept, &r);
-    cli_expect(&r, 0, "bound", "report: s.html");
+    cli_expect(&r, 0, "bound", "written: s.html");
 }
 
 // What was measured by then is shown.

@@ -102,7 +102,7 @@ static int make_files(void **state)
 // ---- rows
 // -----------------------------------------------------------------------------------------
 
-#define QUIET "--log", "/dev/null", "--save", "save", "--no-save", "--threads", "1"
+#define QUIET "--log", "/dev/null", "--save", "save", "--force", "--threads", "1"
 
 static const struct row {
     const char *name;
