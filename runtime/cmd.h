@@ -6,6 +6,7 @@
 
 #include "graph/preset.h"
 #include "proto/onnx_file.h"
+#include "runtime/backend.h"
 #include "runtime/config.h"
 #include "runtime/data.h"
 #include "runtime/job_recompute.h"
@@ -33,6 +34,7 @@ typedef struct zx_job {
     zx_arena mem;
     const zx_options *o;
     const char *model;
+    zx_site site; // opened before the job is, and closed with it
     uint32_t ranks, threads;
     uint64_t seed;
     zx_config config;

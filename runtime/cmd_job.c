@@ -184,8 +184,9 @@ static zx_status read_config(zx_job *job, zx_err *err)
     job->seed = (uint64_t)zx_config_get(&job->config, "zerox.seed")->i;
     ZX_TRY(resolve_config(job, err));
     const zx_config_value *budget = zx_config_get(&job->config, "zerox.budget");
-    return zx_budget_parse(budget->has ? budget->text : NULL, zx_memory_usable(), job->ranks,
-                           &job->budget, err);
+    const uint64_t usable = zx_site_backend(&job->site)->usable(job->site.gpu, job->ranks);
+    return zx_budget_parse(budget->has ? budget->text : NULL, usable, job->ranks, &job->budget,
+                           err);
 }
 
 static zx_status choose_threads(zx_job *job, zx_err *err)
@@ -417,7 +418,7 @@ zx_status zx_job_open_preset(zx_job *job, const zx_options *o, uint32_t ranks,
 
 zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool optional, zx_err *err)
 {
-    *job = (zx_job){.o = o, .model = o->operand, .ranks = ranks};
+    *job = (zx_job){.o = o, .model = o->operand, .ranks = ranks, .site = job->site};
     ZX_TRY(spare_inputs(o, &job->mem, err));
     ZX_TRY(read_config(job, err));
     ZX_TRY(choose_threads(job, err));
@@ -470,7 +471,7 @@ zx_status zx_job_work_bytes(zx_job *job, zx_arena *mem, const uint64_t **out, zx
     uint64_t *work = ZX_NEW(mem, uint64_t, job->train.n_nodes + 1);
     *out = work;
     if (job->machine.host && job->preset == NULL)
-        return zx_session_work_bytes(&job->computed, job->threads, work, err);
+        return zx_session_work_bytes_at(&job->site, &job->computed, job->threads, work, err);
     return ZX_OK;
 }
 
@@ -589,5 +590,6 @@ void zx_job_close(zx_job *job)
     zx_text_free(&job->preset_bytes);
     zx_config_close(&job->config);
     zx_arena_free(&job->mem);
+    zx_site_close(&job->site);
     *job = (zx_job){0};
 }

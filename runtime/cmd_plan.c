@@ -216,6 +216,16 @@ static zx_status make_plan(zx_job *job, planned *p, zx_err *err)
     return ZX_OK;
 }
 
+// A GPU's kernels want another scratch, and have another memory.
+static zx_status open_site(zx_job *job, const zx_options *o, zx_err *err)
+{
+    const zx_backend *backend;
+    uint32_t devices;
+    if (zx_given(o, ZX_OPT_MACHINE)) return ZX_OK;
+    ZX_TRY(zx_backend_choose(zx_given_text(o, ZX_OPT_BACKEND), &backend, &devices, err));
+    return zx_site_open(&job->site, backend, 0, err);
+}
+
 int zx_cmd_plan(const zx_options *o, zx_err *err)
 {
     zx_job job = {0};
@@ -231,6 +241,7 @@ int zx_cmd_plan(const zx_options *o, zx_err *err)
     if (st == ZX_OK && ranks > 4096)
         st = ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
     if (st == ZX_OK && zx_given(o, ZX_OPT_AUTO)) return zx_status_exit(zx_cmd_plan_auto(o, err));
+    if (st == ZX_OK) st = open_site(&job, o, err);
     if (st == ZX_OK) st = zx_job_open(&job, o, (uint32_t)ranks, true, err);
     if (st == ZX_OK && zx_policy_has_hooks(p.id)) zx_cmd_drop_idle_notes(&job.notes);
     if (st == ZX_OK) st = check_policy(&job, p.id, err);

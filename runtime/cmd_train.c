@@ -21,6 +21,8 @@
 typedef struct train_call { // what zx_cmd_train hands to every rank
     const zx_options *o;
     const zx_who *who;
+    const zx_backend *backend;
+    uint32_t devices;
 } train_call;
 
 // ---- before the first step ----------------------------------------------------------------------
@@ -29,9 +31,12 @@ static void say_header(zx_train *t)
 {
     zx_job *job = &t->job;
     zx_text text = {0};
-    zx_cmd_say("zerox %s: %s, %u rank%s x %u thread%s, ZeRO stage %d", ZX_VERSION,
-               zx_text_safe(&job->mem, job->model), job->ranks, job->ranks == 1 ? "" : "s",
-               job->threads, job->threads == 1 ? "" : "s",
+    const char *on =
+        zx_arena_printf(&job->mem, "x %u thread%s", job->threads, job->threads == 1 ? "" : "s");
+    if (job->site.gpu != NULL)
+        on = zx_arena_printf(&job->mem, "by %s", zx_site_backend(&job->site)->name);
+    zx_cmd_say("zerox %s: %s, %u rank%s %s, ZeRO stage %d", ZX_VERSION,
+               zx_text_safe(&job->mem, job->model), job->ranks, job->ranks == 1 ? "" : "s", on,
                (int)zx_config_get(&job->config, "zero_optimization.stage")->i);
     zx_config_describe(&job->config, &text);
     zx_cmd_say("%s", text.at);
@@ -276,6 +281,12 @@ static zx_status make_files(zx_train *t, zx_err *err)
     return zx_log_open(&t->log, t->files.log, err);
 }
 
+static bool by_host_memory(const zx_options *o)
+{
+    const char *comm = zx_given_text(o, ZX_OPT_COMM);
+    return comm != NULL && strcmp(comm, "shm") == 0;
+}
+
 zx_session_options zx_train_session_options(const zx_train *t)
 {
     const zx_job *job = &t->job;
@@ -284,6 +295,8 @@ zx_session_options zx_train_session_options(const zx_train *t)
     if (wire != NULL) zx_parse_seconds(wire, &delay); // its form was checked when planning
     return (zx_session_options){
         .world = t->world,
+        .site = job->site,
+        .by_host_memory = by_host_memory(job->o),
         .threads = job->threads,
         .seed = job->seed,
         .optim = job->optim,
@@ -303,10 +316,19 @@ static zx_status open_session(zx_train *t, zx_err *err)
     return zx_session_open(&t->job.train, &t->plan, &so, &t->session, err);
 }
 
+// By host memory ranks may share a device.
+static zx_status open_site(zx_train *t, const train_call *call, zx_err *err)
+{
+    uint32_t local = zx_world_rank(t->world);
+    if (by_host_memory(call->o) && call->devices > 0) local %= call->devices;
+    return zx_site_open(&t->job.site, call->backend, local, err);
+}
+
 static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
 {
     zx_world *w = t->world;
     const bool first = zx_world_rank(w) == 0;
+    ZX_TRY(zx_world_agree(w, open_site(t, call, err), err));
     ZX_TRY(zx_world_agree(w, zx_job_open(&t->job, call->o, zx_world_size(w), false, err), err));
     if (first) say_header(t);
     zx_status st = zx_job_import(&t->job, false, err);
@@ -387,6 +409,22 @@ static int train_rank(void *arg, zx_world *world, zx_err *err)
     return stopped ? 128 + (signal != 0 ? signal : SIGTERM) : 0;
 }
 
+static zx_status choose_backend(const zx_options *o, const zx_backend **out, uint32_t *devices,
+                                zx_err *err)
+{
+    const char *comm = zx_given_text(o, ZX_OPT_COMM);
+    ZX_TRY(zx_backend_choose(zx_given_text(o, ZX_OPT_BACKEND), out, devices, err));
+    if (comm != NULL && strcmp(comm, "nccl") != 0 && strcmp(comm, "shm") != 0) {
+        zx_err_hint(err, "nccl or shm");
+        return ZX_FAIL(err, ZX_E_USAGE, "--comm: there is no '%s'", comm);
+    }
+    if (comm != NULL && strcmp(comm, "nccl") == 0 && *out == &zx_backend_cpu)
+        return ZX_FAIL(err, ZX_E_USAGE, "--comm nccl is for GPUs: ranks on cores share memory");
+    if (*out == &zx_backend_cpu || !zx_given(o, ZX_OPT_REPLAN_AFTER)) return ZX_OK;
+    return ZX_FAIL(err, ZX_E_UNSUPPORTED,
+                   "--replan-after: times of GPUs aren't measured in a run yet");
+}
+
 int zx_cmd_train(const zx_options *o, zx_err *err)
 {
     zx_who who;
@@ -400,12 +438,17 @@ int zx_cmd_train(const zx_options *o, zx_err *err)
     if (ranks > 4096)
         return zx_status_exit(
             ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks));
-    const zx_status st = zx_launch_who((uint32_t)ranks, &who, err);
+    const zx_backend *backend;
+    uint32_t devices;
+    zx_status st = choose_backend(o, &backend, &devices, err);
+    if (st == ZX_OK) st = zx_launch_who((uint32_t)ranks, &who, err);
+    if (st == ZX_OK && ranks == 0 && devices > 1 && getenv("WORLD_SIZE") == NULL)
+        st = zx_launch_who(devices, &who, err); // a rank a device
     if (st != ZX_OK) return zx_status_exit(st);
     // A run outlives who was looking at it; a file that can't grow is an error with a sentence.
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     if (who.note[0] != '\0' && who.rank == 0) zx_cmd_say("note: %s", who.note);
-    train_call call = {o, &who};
+    train_call call = {o, &who, backend, devices};
     return zx_launch_run(&who, train_rank, &call, err);
 }

@@ -69,7 +69,7 @@ static zx_status check_scratch(zx_job *job, const zx_plan *p, zx_err *err)
     const zx_graph *g = &job->train;
     uint64_t *needed = ZX_NEW(&job->mem, uint64_t, g->n_nodes);
     char had[ZX_BYTES_TEXT], needs[ZX_BYTES_TEXT];
-    ZX_TRY(zx_session_work_bytes(g, job->threads, needed, err));
+    ZX_TRY(zx_session_work_bytes_at(&job->site, g, job->threads, needed, err));
     for (uint32_t i = 0; i < p->n_steps; i++) {
         const zx_plan_step *t = &p->steps[i];
         const uint64_t room = t->work == ZX_NONE ? 0 : p->slots[t->work].bytes;

@@ -141,15 +141,16 @@ static bool run_feed(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED,
 }
 
 // Keeps what went wrong first; the step goes on, so that no peer waits in vain.
-static void note_failure(zx_session *s, uint32_t step, zx_status st, const zx_err *err)
+void zx_exec_note(zx_session *s, uint32_t step, zx_status st, const zx_err *err,
+                  const zx_fault *fault)
 {
     if (st != ZX_OK && s->board->failed == ZX_OK) {
         s->board->failed = (uint32_t)st;
         s->board->failed_step = step;
         snprintf(s->board->failure, ZX_FAILURE_TEXT, "%.*s", ZX_FAILURE_TEXT - 1, err->cause[0]);
     }
-    if (s->fault.kind != ZX_FAULT_NONE && s->board->fault.kind == ZX_FAULT_NONE) {
-        s->board->fault = s->fault;
+    if (fault->kind != ZX_FAULT_NONE && s->board->fault.kind == ZX_FAULT_NONE) {
+        s->board->fault = *fault;
         s->board->fault.step = step;
     }
 }
@@ -161,7 +162,7 @@ static bool run_exec(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_
     zx_err *err = &s->kernel_err;
     const zx_status st = s->kernel[i->a]->run(&s->calls[i->a], err);
     l->compute_seconds += zx_seconds() - from;
-    if (st != ZX_OK || s->fault.kind != ZX_FAULT_NONE) note_failure(s, i->a, st, err);
+    if (st != ZX_OK || s->fault.kind != ZX_FAULT_NONE) zx_exec_note(s, i->a, st, err, &s->fault);
     if (s->mode == ZX_RUN_LOOK) zx_look_after(s, i->a);
     return true;
 }
@@ -193,7 +194,7 @@ static void sum_squares(zx_session *s)
 }
 
 // The same on every rank, from the same boards.
-static void decide(zx_session *s)
+void zx_exec_decide(zx_session *s)
 {
     const uint32_t micros = s->plan->micro_batches;
     double loss = 0, total = 0;
@@ -222,8 +223,35 @@ static bool run_norm(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_
     s->sum_seconds = zx_seconds() - from;
     l->compute_seconds += s->sum_seconds;
     if (!s->transport->exchange(s->comm, s->board, s->boards)) return false;
-    decide(s);
+    zx_exec_decide(s);
     return true;
+}
+
+zx_adam_args zx_exec_adam(const zx_session *s)
+{
+    const zx_optim *o = &s->o.optim;
+    const double t = (double)s->step + 1;
+    return (zx_adam_args){.lr = (float)s->lr,
+                          .beta1 = o->beta1,
+                          .beta2 = o->beta2,
+                          .eps = (float)o->eps,
+                          .weight_decay = (float)o->weight_decay,
+                          .correction1 = o->bias_correction ? (float)(1 - pow(o->beta1, t)) : 1,
+                          .correction2 = o->bias_correction ? (float)(1 - pow(o->beta2, t)) : 1,
+                          .decoupled = o->decoupled,
+                          .grad_scale = s->grad_scale};
+}
+
+zx_sgd_args zx_exec_sgd(const zx_session *s)
+{
+    const zx_optim *o = &s->o.optim;
+    return (zx_sgd_args){.lr = (float)s->lr,
+                         .momentum = (float)o->momentum,
+                         .dampening = (float)o->dampening,
+                         .weight_decay = (float)o->weight_decay,
+                         .nesterov = o->nesterov,
+                         .first = s->step == 0,
+                         .grad_scale = s->grad_scale};
 }
 
 static void update_unit(zx_session *s, const zx_unit *u)
@@ -236,28 +264,11 @@ static void update_unit(zx_session *s, const zx_unit *u)
     float *state[2];
     for (uint32_t k = 0; k < 2; k++)
         state[k] = u->state_slot[k] == ZX_NONE ? NULL : zx_slot_at(s, u->state_slot[k]);
-    const zx_optim *o = &s->o.optim;
-    const double t = (double)s->step + 1;
-    if (o->kind == ZX_OPTIM_ADAM) {
-        const zx_adam_args a = {
-            .lr = (float)s->lr,
-            .beta1 = o->beta1,
-            .beta2 = o->beta2,
-            .eps = (float)o->eps,
-            .weight_decay = (float)o->weight_decay,
-            .correction1 = o->bias_correction ? (float)(1 - pow(o->beta1, t)) : 1,
-            .correction2 = o->bias_correction ? (float)(1 - pow(o->beta2, t)) : 1,
-            .decoupled = o->decoupled,
-            .grad_scale = s->grad_scale};
+    if (s->o.optim.kind == ZX_OPTIM_ADAM) {
+        const zx_adam_args a = zx_exec_adam(s);
         zx_cpu_adam(p, g, state[0], state[1], n, &a, (int)s->o.threads);
     } else {
-        const zx_sgd_args a = {.lr = (float)s->lr,
-                               .momentum = (float)o->momentum,
-                               .dampening = (float)o->dampening,
-                               .weight_decay = (float)o->weight_decay,
-                               .nesterov = o->nesterov,
-                               .first = s->step == 0,
-                               .grad_scale = s->grad_scale};
+        const zx_sgd_args a = zx_exec_sgd(s);
         zx_cpu_sgd(p, g, state[0], n, &a, (int)s->o.threads);
     }
 }
@@ -271,16 +282,6 @@ static bool run_update(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const z
     return true;
 }
 
-void zx_exec_reset_working(zx_session *s)
-{
-    for (uint32_t b = 0; b < s->graph->n_buffers; b++) {
-        const uint32_t from = s->buffer_slot[b], to = s->working_slot[b];
-        if (from == ZX_NONE || to == ZX_NONE) continue;
-        const zx_type *t = &s->graph->values[s->graph->buffers[b].value].type;
-        memcpy(zx_slot_at(s, to), zx_slot_at(s, from), (size_t)zx_type_bytes(t));
-    }
-}
-
 // NORM has made all working copies final. They are reset together after the last buffer: one
 // barrier says that nobody reads them any more.
 static bool run_commit(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at, const zx_insn *i)
@@ -291,7 +292,7 @@ static bool run_commit(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at, const z
     }
     if (at != s->last_commit) return true;
     if (s->applied && !s->transport->barrier(s->comm)) return false;
-    zx_exec_reset_working(s);
+    s->backend->reset_working(s);
     return true;
 }
 
@@ -429,7 +430,7 @@ void zx_exec_stop(zx_session *s)
     }
 }
 
-bool zx_exec_run(zx_session *s)
+void zx_exec_begin(zx_session *s)
 {
     zx_lane *compute = &s->lane[ZX_S_COMPUTE];
     s->run++;
@@ -445,6 +446,12 @@ bool zx_exec_run(zx_session *s)
         s->rng[i] = (zx_rng){.seed = s->o.seed,
                              .step = s->step,
                              .micro = s->first_micro + (uint64_t)i * s->ranks + s->rank};
+}
+
+bool zx_exec_run(zx_session *s)
+{
+    zx_lane *compute = &s->lane[ZX_S_COMPUTE];
+    zx_exec_begin(s);
     for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++)
         if (s->lane[k].started) zx_word_set(&s->lane[k].go, s->run);
     if (s->o.serial)

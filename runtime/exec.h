@@ -67,6 +67,8 @@ typedef struct zx_look {
 } zx_look;
 
 struct zx_session {
+    const zx_backend *backend;
+    struct zx_gpu *gpu; // what zx_backend_cuda has of this session
     const zx_graph *graph;
     const zx_plan *plan;
     zx_session_options o;
@@ -75,7 +77,7 @@ struct zx_session {
     zx_patience patience, own; // own: for this rank's threads, ends without looking for peers
     const zx_transport *transport;
     zx_comm *comm;
-    unsigned char **base; // [rank]; mine = base[rank]
+    unsigned char **base; // [rank], as mapped here; NULL on a GPU, where only `mine` is
     unsigned char *mine;
     // Made when the session is opened:
     void **state;                         // by node: what prepare made
@@ -103,6 +105,7 @@ struct zx_session {
     zx_rng *rng;        // by micro-batch
     zx_fault fault;
     zx_err kernel_err;
+    zx_err fatal; // why a run was lost, where it is this rank's own doing
     // What NORM decided:
     bool applied;
     double loss, norm;
@@ -118,14 +121,21 @@ void zx_exec_release(zx_session *s);
 // "node 'attn/Softmax' (h.3): Softmax", for messages.
 const char *zx_exec_node_text(const zx_graph *g, const zx_node *n, zx_arena *mem);
 // Runs prepare of one node's kernel; *state is the caller's to release.
-zx_status zx_exec_prepare_node(const zx_graph *g, uint32_t node, int threads, uint64_t *work_bytes,
-                               void **state, zx_err *err);
+zx_status zx_exec_prepare_node(const zx_site *site, const zx_graph *g, uint32_t node, int threads,
+                               uint64_t *work_bytes, void **state, zx_err *err);
 
 // ---- exec.c: the loop ---------------------------------------------------------------------------
 zx_status zx_exec_start(zx_session *s, zx_err *err); // threads of the streams beside compute
 void zx_exec_stop(zx_session *s);
-bool zx_exec_run(zx_session *s);           // the plan once; false: a rank is lost
-void zx_exec_reset_working(zx_session *s); // buffers' working copies := committed ones
+bool zx_exec_run(zx_session *s); // the plan once; false: a rank is lost
+// What the backends' loops share. At the begin of a run; a step's outcome, `fault` as its kernel
+// left it; NORM, once all ranks' boards are there; UPDATE's numbers.
+void zx_exec_begin(zx_session *s);
+void zx_exec_note(zx_session *s, uint32_t step, zx_status st, const zx_err *err,
+                  const zx_fault *fault);
+void zx_exec_decide(zx_session *s);
+zx_adam_args zx_exec_adam(const zx_session *s);
+zx_sgd_args zx_exec_sgd(const zx_session *s);
 
 // ---- exec_copy.c: flat slots --------------------------------------------------------------------
 // A gather's members are to be units whole, in slots for that or where they are held.
@@ -140,7 +150,7 @@ void zx_exec_unpack(zx_session *s, const zx_launch *l);
 void zx_exec_bucket(zx_session *s, const zx_member *m);
 
 // ---- session_fill.c: first values ---------------------------------------------------------------
-void zx_exec_fill(zx_session *s);
+zx_status zx_exec_fill(zx_session *s, zx_err *err);
 // What s->o.from holds instead. E_DEVICE: its plan holds something else.
 zx_status zx_exec_take_over(zx_session *s, zx_err *err);
 

@@ -13,7 +13,8 @@ const char *zx_exec_node_text(const zx_graph *g, const zx_node *n, zx_arena *mem
     return zx_arena_printf(mem, "node '%s' (%s): %s", name, module, op);
 }
 
-static void node_call(const zx_graph *g, uint32_t node, int threads, zx_arena *mem, zx_call *out)
+static void node_call(const zx_site *site, const zx_graph *g, uint32_t node, int threads,
+                      zx_arena *mem, zx_call *out)
 {
     const zx_node *n = &g->nodes[node];
     zx_view *in = ZX_NEW(mem, zx_view, n->n_in + 1), *y = ZX_NEW(mem, zx_view, n->n_out + 1);
@@ -31,19 +32,20 @@ static void node_call(const zx_graph *g, uint32_t node, int threads, zx_arena *m
                      .in = in,
                      .out = y,
                      .attrs = &n->attrs,
-                     .threads = threads};
+                     .threads = threads,
+                     .cuda = site != NULL ? site->gpu : NULL};
 }
 
-zx_status zx_exec_prepare_node(const zx_graph *g, uint32_t node, int threads, uint64_t *work_bytes,
-                               void **state, zx_err *err)
+zx_status zx_exec_prepare_node(const zx_site *site, const zx_graph *g, uint32_t node, int threads,
+                               uint64_t *work_bytes, void **state, zx_err *err)
 {
     *work_bytes = 0;
     *state = NULL;
-    const zx_kernel *k = zx_cpu_kernel(g->nodes[node].op);
+    const zx_kernel *k = zx_site_backend(site)->kernel(g->nodes[node].op);
     if (k->prepare == NULL) return ZX_OK;
     zx_arena mem = {0};
     zx_call call;
-    node_call(g, node, threads, &mem, &call);
+    node_call(site, g, node, threads, &mem, &call);
     const zx_status st = k->prepare(&call, work_bytes, state, err);
     if (st != ZX_OK) zx_err_in(err, "%s", zx_exec_node_text(g, &g->nodes[node], &mem));
     zx_arena_free(&mem);
@@ -155,7 +157,7 @@ static zx_status make_call(zx_session *s, uint32_t step, const uint64_t *work_by
     const zx_plan_step *t = &p->steps[step];
     const zx_node *n = &g->nodes[t->node];
     zx_call *c = &s->calls[step];
-    node_call(g, t->node, (int)s->o.threads, &s->mem, c);
+    node_call(&s->o.site, g, t->node, (int)s->o.threads, &s->mem, c);
     // Views were made just now and are still ours to fill in.
     zx_view *in = (zx_view *)(uintptr_t)c->in, *out = (zx_view *)(uintptr_t)c->out;
     const uint64_t room = t->work == ZX_NONE ? 0 : p->slots[t->work].bytes;
@@ -176,7 +178,7 @@ static zx_status make_call(zx_session *s, uint32_t step, const uint64_t *work_by
     c->state = s->state[t->node];
     c->rng = &s->rng[t->micro];
     c->fault = &s->fault;
-    s->kernel[step] = zx_cpu_kernel(n->op);
+    s->kernel[step] = s->backend->kernel(n->op);
     return ZX_OK;
 }
 
@@ -238,7 +240,7 @@ zx_status zx_exec_prepare(zx_session *s, zx_err *err)
     for (uint32_t i = 0; i < p->n_steps; i++) {
         const uint32_t node = p->steps[i].node;
         if (!ready[node])
-            ZX_TRY(zx_exec_prepare_node(g, node, (int)s->o.threads, &work_bytes[node],
+            ZX_TRY(zx_exec_prepare_node(&s->o.site, g, node, (int)s->o.threads, &work_bytes[node],
                                         &s->state[node], err));
         ready[node] = true;
         ZX_TRY(make_call(s, i, work_bytes, err));
@@ -250,7 +252,7 @@ void zx_exec_release(zx_session *s)
 {
     if (s->state == NULL) return;
     for (uint32_t i = 0; i < s->graph->n_nodes; i++) {
-        const zx_kernel *k = zx_cpu_kernel(s->graph->nodes[i].op);
+        const zx_kernel *k = s->backend->kernel(s->graph->nodes[i].op);
         if (s->state[i] != NULL && k->release != NULL) k->release(s->state[i]);
     }
 }

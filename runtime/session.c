@@ -5,8 +5,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "runtime/eval.h"
 #include "runtime/exec.h"
@@ -23,13 +21,20 @@ uint32_t zx_optim_states(const zx_optim *o)
 zx_status zx_session_work_bytes(const zx_graph *train, uint32_t threads, uint64_t *work_bytes,
                                 zx_err *err)
 {
+    return zx_session_work_bytes_at(NULL, train, threads, work_bytes, err);
+}
+
+zx_status zx_session_work_bytes_at(const zx_site *site, const zx_graph *train, uint32_t threads,
+                                   uint64_t *work_bytes, zx_err *err)
+{
+    ZX_TRY(zx_backend_check(zx_site_backend(site), train, err));
     for (uint32_t n = 0; n < train->n_nodes; n++) {
         void *state = NULL;
-        const zx_kernel *k = zx_cpu_kernel(train->nodes[n].op);
+        const zx_kernel *k = zx_site_backend(site)->kernel(train->nodes[n].op);
         work_bytes[n] = 0;
         if (zx_ops[train->nodes[n].op].flags & ZX_OP_VIEW) continue;
         const zx_status st =
-            zx_exec_prepare_node(train, n, (int)threads, &work_bytes[n], &state, err);
+            zx_exec_prepare_node(site, train, n, (int)threads, &work_bytes[n], &state, err);
         if (state != NULL && k->release != NULL) k->release(state);
         if (st != ZX_OK) return st;
     }
@@ -79,28 +84,6 @@ static zx_status check_plan(const zx_session *s, zx_err *err)
     return ZX_OK;
 }
 
-// What this session takes of a rank's memory beside what a session before it gives back: at first
-// its held state is there twice.
-static uint64_t more_bytes(const zx_session *s)
-{
-    const uint64_t each = s->plan->arena_bytes, held = s->plan->held_bytes;
-    const uint64_t before = s->o.from != NULL ? s->o.from->plan->arena_bytes : 0;
-    if (before == 0) return each;
-    return each > before + held ? each - before : held;
-}
-
-// Pages come when they are written: without this the kernel would find out in the middle of a step,
-// and kill somebody. Rank 0 looks for all ranks.
-static zx_status check_memory(const zx_session *s, zx_err *err)
-{
-    const uint64_t usable = zx_memory_usable(), each = more_bytes(s);
-    if (s->rank != 0 || usable == 0 || each <= usable / s->ranks) return ZX_OK;
-    char need[ZX_BYTES_TEXT], have[ZX_BYTES_TEXT];
-    zx_err_hint(err, "a smaller --budget, or fewer ranks on this host");
-    return ZX_FAIL(err, ZX_E_BUDGET, "the plan takes %s on each of %u ranks, this host has %s left",
-                   zx_text_size(each, need), s->ranks, zx_text_size(usable, have));
-}
-
 static void make_boards(zx_session *s)
 {
     uint64_t n =
@@ -114,30 +97,14 @@ static void make_boards(zx_session *s)
     s->end_boards = zx_arena_alloc(&s->mem, s->ranks, n, ZX_ALIGN);
 }
 
-// Pages come when they are first written; here at once, so that no step waits for them.
-static void touch_pages(const zx_session *s)
-{
-    const size_t bytes = (size_t)s->plan->arena_bytes, page = (size_t)sysconf(_SC_PAGESIZE);
-#ifdef MADV_POPULATE_WRITE
-    if (bytes == 0 || madvise(s->mine, bytes, MADV_POPULATE_WRITE) == 0) return;
-#endif
-    for (size_t at = 0; at < bytes; at += page) { // kernels before 5.14
-        volatile unsigned char *x = s->mine + at;
-        *x = 0;
-    }
-}
-
 static zx_status open_parts(zx_session *s, zx_err *err)
 {
     zx_world *w = s->o.world;
     ZX_TRY(zx_world_agree(w, check_plan(s, err), err));
     ZX_TRY(zx_world_same(w, "the plan", zx_plan_hash(s->plan), err));
-    ZX_TRY(zx_world_agree(w, check_memory(s, err), err));
     make_boards(s);
     s->base = ZX_NEW(&s->mem, unsigned char *, s->ranks);
-    ZX_TRY(zx_world_reserve(w, s->plan->arena_bytes, s->base, err));
-    s->mine = s->base[s->rank];
-    if (s->o.touch) touch_pages(s);
+    ZX_TRY(s->backend->reserve(s, err));
     const zx_comm_args a = {.plan = s->plan,
                             .base = s->base,
                             .patience = s->patience,
@@ -147,8 +114,8 @@ static zx_status open_parts(zx_session *s, zx_err *err)
     ZX_TRY(s->transport->open(&a, &s->comm, err));
     zx_status st = zx_exec_prepare(s, err);
     if (st == ZX_OK && s->o.from != NULL) st = zx_exec_take_over(s, err);
-    if (st == ZX_OK && s->o.from == NULL) zx_exec_fill(s);
-    if (st == ZX_OK) st = zx_exec_start(s, err);
+    if (st == ZX_OK && s->o.from == NULL) st = zx_exec_fill(s, err);
+    if (st == ZX_OK) st = s->backend->start(s, err);
     return zx_world_agree(w, st, err);
 }
 
@@ -161,6 +128,7 @@ zx_status zx_session_open(const zx_graph *train, const zx_plan *plan, const zx_s
     s->graph = train;
     s->plan = plan;
     s->o = *o;
+    s->backend = zx_site_backend(&o->site);
     s->rank = zx_world_rank(o->world);
     s->ranks = zx_world_size(o->world);
     s->transport = &zx_comm_shm;
@@ -180,10 +148,10 @@ zx_status zx_session_open(const zx_graph *train, const zx_plan *plan, const zx_s
 void zx_session_close(zx_session *s)
 {
     if (s == NULL) return;
-    zx_exec_stop(s);
+    s->backend->stop(s);
     zx_exec_release(s);
     s->transport->close(s->comm);
-    if (s->base != NULL) zx_world_release(s->o.world, s->plan->arena_bytes, s->base);
+    s->backend->release(s);
     zx_arena_free(&s->mem);
     free(s);
 }
@@ -236,19 +204,24 @@ static bool exchange_end(zx_session *s, double seconds, zx_step_report *out)
     return true;
 }
 
+// Why ranks no longer run together: this rank's own reason is the better sentence.
+static zx_status lost(const zx_session *s, zx_err *err)
+{
+    if (s->fatal.code != ZX_OK) return zx_err_merge(err, &s->fatal);
+    return zx_world_why(s->o.world, err);
+}
+
 zx_status zx_session_step(zx_session *s, uint64_t step, uint64_t first_micro, double lr,
                           zx_step_report *out, zx_err *err)
 {
     *out = (zx_step_report){0};
-    if (s->lane[ZX_S_COMPUTE].broken || zx_world_lost(s->o.world))
-        return zx_world_why(s->o.world, err);
+    if (s->lane[ZX_S_COMPUTE].broken || zx_world_lost(s->o.world)) return lost(s, err);
     s->mode = ZX_RUN_STEP;
     s->step = step;
     s->first_micro = first_micro;
     s->lr = lr;
     const double from = zx_seconds();
-    if (!zx_exec_run(s) || !exchange_end(s, zx_seconds() - from, out))
-        return zx_world_why(s->o.world, err);
+    if (!s->backend->run(s) || !exchange_end(s, zx_seconds() - from, out)) return lost(s, err);
     out->loss = s->loss;
     out->grad_norm = s->norm;
     out->applied = s->applied;
@@ -274,7 +247,7 @@ void zx_session_ask_stop(zx_session *s)
 // ---- reading ------------------------------------------------------------------------------------
 
 // Elements [from, from + n) of a slot that the ranks hold whole or in shards, on rank 0.
-static void read_unit(zx_session *s, const zx_unit *u, uint32_t slot, bool whole, int64_t from,
+static bool read_unit(zx_session *s, const zx_unit *u, uint32_t slot, bool whole, int64_t from,
                       int64_t n, float *out)
 {
     const uint64_t base = s->plan->slots[slot].offset, size = sizeof *out;
@@ -285,30 +258,35 @@ static void read_unit(zx_session *s, const zx_unit *u, uint32_t slot, bool whole
         const int64_t hi = from + n < at + piece ? from + n : at + piece;
         if (lo >= hi) continue;
         const int64_t place = whole ? lo : lo - at;
-        s->transport->fetch(s->comm, whole ? 0 : r, base + (uint64_t)place * size,
-                            out + (lo - from), (uint64_t)(hi - lo) * size);
+        float *to = s->rank == 0 ? out + (lo - from) : NULL;
+        if (!s->backend->fetch(s, whole ? 0 : r, base + (uint64_t)place * size, to,
+                               (uint64_t)(hi - lo) * size))
+            return false;
     }
+    return true;
 }
 
-static void read_here(zx_session *s, zx_read_kind kind, uint32_t index, int64_t from, int64_t n,
+static bool read_here(zx_session *s, zx_read_kind kind, uint32_t index, int64_t from, int64_t n,
                       void *out)
 {
+    bool ok = true;
     if (kind == ZX_READ_BUFFER) {
         const zx_type *t = &s->graph->values[s->graph->buffers[index].value].type;
         const uint64_t size = zx_dtype_bytes(t->dtype);
         const uint64_t base = s->plan->slots[s->buffer_slot[index]].offset;
-        s->transport->fetch(s->comm, 0, base + (uint64_t)from * size, out, (uint64_t)n * size);
-        return;
+        return s->backend->fetch(s, 0, base + (uint64_t)from * size, out, (uint64_t)n * size);
     }
-    memset(out, 0, (size_t)n * sizeof(float)); // the gradient of what isn't trained
-    for (uint32_t i = 0; i < s->plan->n_units; i++) {
+    if (s->rank == 0) // the gradient of what isn't trained
+        memset(out, 0, (size_t)n * sizeof(float));
+    for (uint32_t i = 0; i < s->plan->n_units && ok; i++) {
         const zx_unit *u = &s->plan->units[i];
         if (u->param != index) continue;
         const bool param = kind == ZX_READ_PARAM;
         const uint32_t slot = param ? u->param_slot : u->grad_slot;
         if (slot != ZX_NONE)
-            read_unit(s, u, slot, (param ? u->param_whole : u->grad_whole) != 0, from, n, out);
+            ok = read_unit(s, u, slot, (param ? u->param_whole : u->grad_whole) != 0, from, n, out);
     }
+    return ok;
 }
 
 zx_status zx_session_read(zx_session *s, zx_read_kind kind, uint32_t index, int64_t from, int64_t n,
@@ -316,7 +294,7 @@ zx_status zx_session_read(zx_session *s, zx_read_kind kind, uint32_t index, int6
 {
     // Nobody is in a step while rank 0 reads the others' memory.
     if (!s->transport->barrier(s->comm)) return zx_world_why(s->o.world, err);
-    if (s->rank == 0 && n > 0) read_here(s, kind, index, from, n, out);
-    if (!s->transport->barrier(s->comm)) return zx_world_why(s->o.world, err);
+    const bool ok = n == 0 || read_here(s, kind, index, from, n, out);
+    if (!ok || !s->transport->barrier(s->comm)) return lost(s, err);
     return ZX_OK;
 }

@@ -9,6 +9,7 @@
 #define ZX_RUNTIME_SESSION_H
 
 #include "graph/graph.h"
+#include "runtime/backend.h"
 #include "runtime/world.h"
 #include "sched/sched.h"
 
@@ -34,6 +35,7 @@ typedef struct zx_feed {
 
 typedef struct zx_session_options {
     zx_world *world;
+    zx_site site;     // outlives the session
     uint32_t threads; // compute threads of this rank
     uint64_t seed;    // of dropout
     zx_optim optim;
@@ -42,11 +44,12 @@ typedef struct zx_session_options {
     // An emulated link, where either is above 0 (comm_wire.h): bytes a second of a rank in each
     // direction (0: no limit), and seconds that each collective takes beside.
     double bandwidth, latency_seconds;
-    bool serial;     // one instruction at a time, in plan order: nothing takes another's cores
-    bool profile;    // instructions' times are kept: zx_session_profile
-    bool poison;     // freed slots are filled with NaN
-    bool touch;      // all of the plan's memory is there before the first step, not by and by
-    bool dump_grads; // keep the first step's averaged gradients until read
+    bool by_host_memory; // ranks on GPUs exchange through the host's memory, not by NCCL
+    bool serial;         // one instruction at a time, in plan order: nothing takes another's cores
+    bool profile;        // instructions' times are kept: zx_session_profile
+    bool poison;         // freed slots are filled with NaN
+    bool touch;          // all of the plan's memory is there before the first step, not by and by
+    bool dump_grads;     // keep the first step's averaged gradients until read
     // The session that this one goes on from, between two of its steps: parameters, states and
     // buffers are taken over bit by bit in place of first values. Its plan holds the same as this
     // one's, and it is to be closed next. NULL: there is none.
@@ -54,9 +57,11 @@ typedef struct zx_session_options {
 } zx_session_options;
 
 // Scratch by node for a plan: work_bytes[graph->n_nodes] is filled. Needs no session: rank 0 plans
-// with it.
+// with it. The first is of this host's cores.
 zx_status zx_session_work_bytes(const zx_graph *train, uint32_t threads, uint64_t *work_bytes,
                                 zx_err *err);
+zx_status zx_session_work_bytes_at(const zx_site *site, const zx_graph *train, uint32_t threads,
+                                   uint64_t *work_bytes, zx_err *err);
 
 zx_status zx_session_open(const zx_graph *train, const zx_plan *plan, const zx_session_options *o,
                           zx_session **out, zx_err *err);

@@ -27,35 +27,43 @@ static void fill_float(float *x, const zx_init *init, const char *name, int64_t 
     }
 }
 
-static void zero_slot(zx_session *s, uint32_t slot, uint64_t from)
+// The slot's bytes from `from` on; `at` is where it begins.
+static void zero(void *at, const zx_slot *slot, uint64_t from)
 {
-    const zx_slot *at = &s->plan->slots[slot];
-    if (from < at->bytes) memset(s->mine + at->offset + from, 0, (size_t)(at->bytes - from));
+    if (from < slot->bytes) memset((unsigned char *)at + from, 0, (size_t)(slot->bytes - from));
 }
 
-static void fill_param(zx_session *s, uint32_t slot, const zx_unit *u)
+static void fill_param(const zx_session *s, const zx_slot *slot, void *at)
 {
+    const zx_unit *u = &s->plan->units[slot->what];
     const zx_param *p = &s->graph->params[u->param];
     int64_t from = 0, n = u->numel;
     if (!u->param_whole) n = zx_unit_piece(u, s->rank, &from);
-    fill_float(zx_slot_at(s, slot), &p->init, p->name, from, n);
-    zero_slot(s, slot, (uint64_t)n * sizeof(float)); // the pad
+    fill_float(at, &p->init, p->name, from, n);
+    zero(at, slot, (uint64_t)n * sizeof(float)); // the pad
 }
 
-static void fill_buffer(zx_session *s, uint32_t slot, const zx_buffer *b)
+static void fill_buffer(const zx_session *s, const zx_slot *slot, void *at)
 {
+    const zx_buffer *b = &s->graph->buffers[slot->what];
     const zx_type *t = &s->graph->values[b->value].type;
     const uint64_t bytes = zx_type_bytes(t);
     const int64_t n = zx_shape_count(&t->shape);
-    zero_slot(s, slot, 0);
+    zero(at, slot, 0);
     if (t->dtype == ZX_F32) {
-        fill_float(zx_slot_at(s, slot), &b->init, b->name, 0, n);
+        fill_float(at, &b->init, b->name, 0, n);
     } else if (b->init.kind == ZX_INIT_DATA) { // in its own type, e.g. a counter
-        memcpy(zx_slot_at(s, slot), b->init.data, (size_t)bytes);
+        memcpy(at, b->init.data, (size_t)bytes);
     } else if (b->init.kind == ZX_INIT_FILL && t->dtype == ZX_I64) {
-        int64_t *x = zx_slot_at(s, slot);
+        int64_t *x = at;
         for (int64_t i = 0; i < n; i++) x[i] = (int64_t)b->init.a;
     }
+}
+
+static void fill_const(const zx_session *s, const zx_slot *slot, void *at)
+{
+    const zx_value *v = &s->graph->values[slot->what];
+    memcpy(at, v->data, (size_t)zx_type_bytes(&v->type));
 }
 
 static void note_peak(zx_session *s, const zx_slot *slot)
@@ -65,40 +73,38 @@ static void note_peak(zx_session *s, const zx_slot *slot)
             s->lane[k].peak = slot->offset + slot->bytes;
 }
 
-void zx_exec_fill(zx_session *s)
+static void fill_slot(const zx_session *s, const zx_slot *slot, void *at)
 {
-    const zx_graph *g = s->graph;
+    switch ((zx_slot_kind)slot->kind) {
+    case ZX_SLOT_PARAM:
+        fill_param(s, slot, at);
+        break;
+    case ZX_SLOT_BUFFER:
+    case ZX_SLOT_WORKING:
+        fill_buffer(s, slot, at);
+        break;
+    case ZX_SLOT_CONST:
+        fill_const(s, slot, at);
+        break;
+    default:
+        zero(at, slot, 0);
+        break;
+    }
+}
+
+zx_status zx_exec_fill(zx_session *s, zx_err *err)
+{
     for (uint32_t i = 0; i < s->plan->n_slots; i++) {
         const zx_slot *slot = &s->plan->slots[i];
-        switch ((zx_slot_kind)slot->kind) {
-        case ZX_SLOT_PARAM:
-            fill_param(s, i, &s->plan->units[slot->what]);
-            break;
-        case ZX_SLOT_GRAD:
-        case ZX_SLOT_MASTER:
-        case ZX_SLOT_STATE:
-            zero_slot(s, i, 0);
-            break;
-        case ZX_SLOT_BUFFER:
-        case ZX_SLOT_WORKING:
-            fill_buffer(s, i, &g->buffers[slot->what]);
-            break;
-        case ZX_SLOT_CONST:
-            memcpy(zx_slot_at(s, i), g->values[slot->what].data,
-                   (size_t)zx_type_bytes(&g->values[slot->what].type));
-            break;
-        case ZX_SLOT_HELD:
-        case ZX_SLOT_INPUT:
-        case ZX_SLOT_UNIT:
-        case ZX_SLOT_VALUE:
-        case ZX_SLOT_WORK:
-        case ZX_SLOT_FLAT:
-        case ZX_SLOT_BUCKET:
-        case ZX_SLOT_PART:
-            continue; // written by the step
-        }
+        if (slot->kind >= ZX_SLOT_HELD) continue; // written by the step
+        void *at = s->backend->begin_fill(s, slot);
+        if (at != NULL) fill_slot(s, slot, at);
+        if (at == NULL || !s->backend->end_fill(s, slot, at))
+            return s->fatal.code != ZX_OK ? zx_err_merge(err, &s->fatal)
+                                          : ZX_FAIL(err, ZX_E_DEVICE, "no memory for first values");
         note_peak(s, slot);
     }
+    return ZX_OK;
 }
 
 // ---- of a session before ------------------------------------------------------------------------

@@ -17,14 +17,15 @@ typedef struct findings {
     uint32_t unit, unused; // whose gradient isn't finite on this rank; ZX_NONE
 } findings;
 
-static bool holds(const zx_view *v, bool inf)
+static bool holds(zx_session *s, const zx_view *v, bool inf)
 {
     if (v->data == NULL || v->type.dtype != ZX_F32) return false;
-    return zx_cpu_find_nonfinite(v->data, zx_shape_count(&v->type.shape), inf) >= 0;
+    const float *x = s->backend->see(s, v->data, zx_type_bytes(&v->type));
+    return x != NULL && zx_cpu_find_nonfinite(x, zx_shape_count(&v->type.shape), inf) >= 0;
 }
 
 // Whether a loss ignores every label that it is given.
-static bool is_unlabelled(const zx_node *n, const zx_call *c)
+static bool is_unlabelled(zx_session *s, const zx_node *n, const zx_call *c)
 {
     const zx_attr *ignore = zx_attr_find(&n->attrs, ZX_A_IGNORE_INDEX);
     if (ignore == NULL) return false;
@@ -34,8 +35,9 @@ static bool is_unlabelled(const zx_node *n, const zx_call *c)
         const bool wide = v->type.dtype == ZX_I64;
         if (v->data == NULL || (!wide && v->type.dtype != ZX_I32)) continue;
         const int64_t count = zx_shape_count(&v->type.shape);
-        for (int64_t k = 0; k < count; k++)
-            if ((wide ? ((int64_t *)v->data)[k] : ((int32_t *)v->data)[k]) != index) return false;
+        const void *x = s->backend->see(s, v->data, zx_type_bytes(&v->type));
+        for (int64_t k = 0; k < count && x != NULL; k++)
+            if ((wide ? ((const int64_t *)x)[k] : ((const int32_t *)x)[k]) != index) return false;
         return true;
     }
     return false;
@@ -50,10 +52,10 @@ void zx_look_before(zx_session *s, uint32_t step)
     if (s->look.nan.found) return;
     for (uint32_t i = 0; i < c->n_in; i++) { // now: an output may overwrite its input
         const uint32_t v = zx_node_in(s->graph, n, i);
-        const bool nan = holds(&c->in[i], false);
+        const bool nan = holds(s, &c->in[i], false);
         if (nan && s->graph->values[v].role != ZX_R_MADE && s->look.bad_in == ZX_NONE)
             s->look.bad_in = v;
-        if (nan || holds(&c->in[i], true)) s->look.finite = false;
+        if (nan || holds(s, &c->in[i], true)) s->look.finite = false;
     }
 }
 
@@ -64,9 +66,10 @@ void zx_look_after(zx_session *s, uint32_t step)
     const zx_node *n = &s->graph->nodes[s->plan->steps[step].node];
     for (uint32_t i = 0; i < c->n_out && !l->nan.found; i++) {
         const uint32_t v = zx_node_out(s->graph, n, i);
-        if (holds(&c->out[i], false))
-            l->nan = (zx_bad){1, step, l->bad_in != ZX_NONE ? l->bad_in : v, is_unlabelled(n, c)};
-        else if (!l->inf.found && l->finite && holds(&c->out[i], true))
+        if (holds(s, &c->out[i], false))
+            l->nan =
+                (zx_bad){1, step, l->bad_in != ZX_NONE ? l->bad_in : v, is_unlabelled(s, n, c)};
+        else if (!l->inf.found && l->finite && holds(s, &c->out[i], true))
             l->inf = (zx_bad){1, step, v, false};
     }
 }
@@ -80,15 +83,17 @@ static found describe(const zx_session *s, const zx_bad *b)
 }
 
 // The first unit whose gradient on this rank isn't finite.
-static uint32_t bad_gradient(const zx_session *s)
+static uint32_t bad_gradient(zx_session *s)
 {
     for (uint32_t u = 0; u < s->plan->n_units; u++) {
         const zx_unit *unit = &s->plan->units[u];
         if (unit->grad_slot == ZX_NONE) continue;
         int64_t at;
         const int64_t n = zx_unit_piece(unit, s->rank, &at);
-        const float *g =
+        const float *held =
             (const float *)zx_slot_at(s, unit->grad_slot) + (unit->grad_whole ? at : 0);
+        const float *g = s->backend->see(s, held, (uint64_t)n * sizeof *g);
+        if (g == NULL) continue;
         if (zx_cpu_find_nonfinite(g, n, false) >= 0 || zx_cpu_find_nonfinite(g, n, true) >= 0)
             return u;
     }
@@ -169,10 +174,12 @@ zx_status zx_session_explain_nonfinite(zx_session *s, uint64_t step, uint64_t fi
     s->step = step;
     s->first_micro = first_micro;
     s->look = (zx_look){0};
-    const bool ok = zx_exec_run(s);
+    const bool ok = s->backend->run(s);
     s->mode = ZX_RUN_STEP;
-    zx_exec_reset_working(s);
-    if (!ok) return zx_world_why(s->o.world, err);
+    if (ok) s->backend->reset_working(s);
+    if (!ok)
+        return s->fatal.code != ZX_OK ? zx_err_merge(err, &s->fatal)
+                                      : zx_world_why(s->o.world, err);
     mine.nan = describe(s, &s->look.nan);
     mine.inf = describe(s, &s->look.inf);
     mine.unit = bad_gradient(s);

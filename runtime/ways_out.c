@@ -74,7 +74,7 @@ static uint64_t room(const ways *k)
 {
     const zx_machine *m = &k->o->machine;
     if (!m->host) return m->device_bytes > 0 ? m->device_bytes : NEVER;
-    const uint64_t usable = zx_memory_usable();
+    const uint64_t usable = zx_site_backend(&k->job->site)->usable(k->job->site.gpu, k->job->ranks);
     return k->job->o->command == ZX_CMD_TRAIN && usable > 0 ? usable / k->job->ranks : NEVER;
 }
 
