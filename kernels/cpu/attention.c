@@ -1,10 +1,10 @@
 // attention.c - attention and its gradient, float32, without the scores ever being whole.
 //
-// A few rows of queries meet all keys at a time: their scores are a tile, their softmax is made in
-// place, and the tile is gone once it is multiplied with the values. Backward makes the tile again
-// from q, k and the rows' log-sum-exp: p = e^(s - lse), ds = p (dy v' - dy.y). Scratch of a thread
-// is the keys (and values) of one head, transposed, and the tiles: it grows with the length, not
-// with its square.
+// A head's rows of queries are copied side by side into scratch. Then some keys (and values) at a
+// time are, and meet all rows that see them, a tile of scores at a time. Forward each row keeps the
+// greatest score that it has met and the sum of e^(s - that), which with y is scaled when a greater
+// one comes. Backward makes a tile again from q, k and the rows' log-sum-exp: p = e^(s - lse),
+// ds = p (dy v' - dy.y). Scratch grows with the length, not with its square.
 //
 // A task is a head of queries forward and a head of keys backward, whose query heads are added in
 // order: results don't depend on the threads.
@@ -15,7 +15,9 @@
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/vmath.h"
 
-#define ROWS 32 // of a tile
+// Of a tile. The keys' rows of 64 numbers are 32 KiB, which leaves a first cache of 48 room for the
+// rest of a product; 64 rows of queries are enough that sums of keys' gradients are read seldom.
+enum { QUERIES = 64, KEYS = 128 };
 
 // An operand [batch, heads, rows, size] by its strides: the dims may lie in two orders.
 typedef struct heads {
@@ -37,10 +39,14 @@ typedef struct attn {
     float *lse;
     float scale, cap;
     bool causal;
-    bool mean;     // of all values, where a row is masked as a whole: not 0
+    bool mean;     // of all values, where a row is masked as a whole: not 0; never causal
     int64_t shift; // key j is seen by query i where j <= i + shift
     int64_t tasks, pieces, piece_floats;
 } attn;
+
+typedef struct tile { // of scores: rows [row, row + n) of a head of queries, keys [key, key + keys)
+    int64_t batch, head, row, n, key, keys;
+} tile;
 
 static heads heads_of(const zx_view *v, int64_t n)
 {
@@ -109,22 +115,97 @@ static attn attn_of(const zx_call *call, uint32_t first, bool packed)
                   .shift = zx_attr_int(call->attrs, ZX_A_K, 0)};
 }
 
-static void share_out(attn *a, int64_t heads_of_tasks, int64_t floats)
+// Keys that query i sees are the first ones: how many.
+static int64_t keys_of(const attn *a, int64_t i)
 {
-    a->tasks = a->call->in[0].type.shape.dim[0] * heads_of_tasks;
+    return a->causal ? zx_max_i64(0, zx_min_i64(a->k.rows, i + a->shift + 1)) : a->k.rows;
+}
+
+static int64_t kv_head(const attn *a, const tile *t)
+{
+    return t->head / (a->q.n / a->k.n);
+}
+
+// ---- scratch ------------------------------------------------------------------------------------
+typedef struct scratch {                       // of one thread
+    float *q, *y, *dy, *dq;                    // [rows][size]: of a head, q with the scale in it
+    float *most, *sum;                         // [rows]: forward
+    float *delta;                              // [rows]: backward, dy.y
+    float *kt, *vt;                            // [size][KEYS]: keys and values of a tile, turned
+    float *k, *v, *dk, *dv;                    // [KEYS][size], k with the scale in it
+    float *s, *ds, *capped;                    // [QUERIES][KEYS]
+    int64_t q_row, y_row, k_row, v_row, s_row; // how far their rows are apart
+    int64_t floats;
+} scratch;
+
+static int64_t lines(int64_t n)
+{
+    return (n + ZX_TILE_LINE - 1) / ZX_TILE_LINE * ZX_TILE_LINE;
+}
+
+static float *take(scratch *x, float *base, int64_t rows, int64_t row)
+{
+    float *at = base ? base + x->floats : NULL;
+    x->floats += lines(rows * row);
+    return at;
+}
+
+// Of a thread's scratch at `base`; NULL: how large it is.
+static scratch scratch_of(const attn *a, bool backward, float *base)
+{
+    const int64_t keys = zx_min_i64(KEYS, a->k.rows), queries = zx_min_i64(QUERIES, a->q.rows);
+    scratch x = {.q_row = lines(a->q.size),
+                 .y_row = lines(a->v.size),
+                 .k_row = zx_tile_row(a->k.size),
+                 .v_row = zx_tile_row(a->v.size),
+                 .s_row = zx_tile_row(keys)};
+    x.q = take(&x, base, a->q.rows, x.q_row);
+    x.kt = take(&x, base, a->k.size, x.s_row);
+    x.s = take(&x, base, queries, x.s_row);
+    if (!backward) {
+        x.y = take(&x, base, a->q.rows, x.y_row);
+        x.v = take(&x, base, keys, x.v_row);
+        x.most = take(&x, base, 1, a->q.rows);
+        x.sum = take(&x, base, 1, a->q.rows);
+        return x;
+    }
+    x.dy = take(&x, base, a->q.rows, x.y_row);
+    x.dq = take(&x, base, a->q.rows, x.q_row);
+    x.delta = take(&x, base, 1, a->q.rows);
+    x.vt = take(&x, base, a->v.size, x.s_row);
+    x.k = take(&x, base, keys, x.k_row);
+    x.dk = take(&x, base, keys, x.k_row);
+    x.dv = take(&x, base, keys, x.v_row);
+    x.ds = take(&x, base, queries, x.s_row);
+    if (a->cap > 0) x.capped = take(&x, base, queries, x.s_row);
+    return x;
+}
+
+// A copy of some rows of a head, scaled.
+static void copy_in(const heads *h, int64_t batch, int64_t head, int64_t row, int64_t n,
+                    float scale, float *to, int64_t to_row)
+{
+    zx_tile_copy(n, h->size, head_at(h, batch, head) + row * h->of_row, h->of_row, scale, to,
+                 to_row);
+}
+static void copy_out(const heads *h, int64_t batch, int64_t head, int64_t row, int64_t n,
+                     const float *from, int64_t from_row)
+{
+    if (h->x == NULL) return;
+    zx_tile_copy(n, h->size, from, from_row, 1, head_at(h, batch, head) + row * h->of_row,
+                 h->of_row);
+}
+
+static void share_out(attn *a, bool backward)
+{
+    a->tasks = a->call->in[0].type.shape.dim[0] * (backward ? a->k.n : a->q.n);
     a->pieces = zx_min_i64(a->call->threads, a->tasks);
-    a->piece_floats = (floats + 15) / 16 * 16; // a cache line of its own for each thread
+    a->piece_floats = scratch_of(a, backward, NULL).floats;
 }
 
 static int64_t first_task(const attn *a, int64_t piece)
 {
     return a->tasks * piece / a->pieces;
-}
-
-// Keys that query i sees are the first ones: how many.
-static int64_t keys_of(const attn *a, int64_t i)
-{
-    return a->causal ? zx_min_i64(a->k.rows, i + a->shift + 1) : a->k.rows;
 }
 
 // ---- scores -------------------------------------------------------------------------------------
@@ -152,46 +233,44 @@ ZX_CLONES static void fill_row(float *s, int64_t n, float x)
 {
     ZX_SIMD for (int64_t j = 0; j < n; j++) s[j] = x;
 }
-ZX_CLONES static void exp_row(float *s, int64_t n, float shift)
-{
-    ZX_SIMD for (int64_t j = 0; j < n; j++) s[j] = vm_exp(s[j] - shift);
-}
-
-typedef struct where { // a tile: rows [row, row + n) of a head of queries
-    int64_t batch, head, row, n;
-} where;
-
-static int64_t mask_at(const attn *a, const where *w, int64_t r)
+// The mask's element of a row of queries and key 0.
+static int64_t mask_at(const attn *a, const tile *t, int64_t row)
 {
     const int64_t *s = a->mask.stride;
-    return w->batch * s[0] + w->head * s[1] + (w->row + r) * s[2];
+    return t->batch * s[0] + t->head * s[1] + row * s[2];
 }
 
-// s [n][keys] = the scores of a tile, masked. `capped`, if given: those before the mask.
-static void make_scores(const attn *a, const where *w, const float *kt, float *s, float *capped,
-                        int64_t keys)
+// How many keys of the tile its row r sees.
+static int64_t seen_of(const attn *a, const tile *t, int64_t r)
 {
-    const float *q = head_at(&a->q, w->batch, w->head) + w->row * a->q.of_row;
-    zx_tile_product(w->n, keys, a->q.size, (zx_tile){q, a->q.of_row, 1}, kt, a->k.rows, s, keys,
-                    false);
-    for (int64_t r = 0; r < w->n; r++) {
-        float *row = s + r * keys;
-        const int64_t seen = keys_of(a, w->row + r), at = mask_at(a, w, r);
-        scale_row(row, seen, a->scale);
+    return zx_max_i64(0, zx_min_i64(t->keys, keys_of(a, t->row + r) - t->key));
+}
+
+// x.s = the tile's scores, masked; x.capped, if it is there: the scores before the mask.
+static void make_scores(const attn *a, const tile *t, const scratch *x)
+{
+    zx_tile_product(t->n, t->keys, a->q.size, (zx_tile){x->q + t->row * x->q_row, x->q_row, 1},
+                    x->kt, x->s_row, x->s, x->s_row, false);
+    const bool all = seen_of(a, t, 0) == t->keys;
+    if (all && a->cap <= 0 && a->mask.x == NULL) return;
+    for (int64_t r = 0; r < t->n; r++) {
+        float *row = x->s + r * x->s_row;
+        const int64_t seen = seen_of(a, t, r), each = a->mask.stride[3];
+        const int64_t at = mask_at(a, t, t->row + r) + t->key * each;
         if (a->cap > 0) cap_row(row, seen, a->cap);
-        if (capped) memcpy(capped + r * keys, row, (size_t)seen * sizeof *row);
+        if (x->capped) memcpy(x->capped + r * x->s_row, row, (size_t)seen * sizeof *row);
         if (a->mask.x && a->mask.is_bool)
-            hide_row(row, (const uint8_t *)a->mask.x + at, seen, a->mask.stride[3]);
+            hide_row(row, (const uint8_t *)a->mask.x + at, seen, each);
         else if (a->mask.x)
-            add_row(row, (const float *)a->mask.x + at, seen, a->mask.stride[3]);
-        for (int64_t j = seen; j < keys; j++) row[j] = -INFINITY;
+            add_row(row, (const float *)a->mask.x + at, seen, each);
+        for (int64_t j = seen; j < t->keys; j++) row[j] = -INFINITY;
     }
 }
 
 // Whether the mask leaves a row no key. Scores that became -inf by themselves are NaN in the end.
-static bool is_masked_out(const attn *a, const where *w, int64_t r)
+static bool is_masked_out(const attn *a, const tile *t, int64_t row)
 {
-    const int64_t seen = keys_of(a, w->row + r), at = mask_at(a, w, r);
+    const int64_t seen = keys_of(a, row), at = mask_at(a, t, row);
     if (a->mask.x == NULL) return seen == 0;
     for (int64_t j = 0; j < seen; j++) {
         const int64_t i = at + j * a->mask.stride[3];
@@ -202,66 +281,97 @@ static bool is_masked_out(const attn *a, const where *w, int64_t r)
     return true;
 }
 
-// ---- forward ------------------------------------------------------------------------------------
-static void forward_tile(const attn *a, const where *w, const float *kt, float *s)
+// The tile's rows and keys from `row` and t->key on: false where no row sees a key of them.
+static bool cut_tile(const attn *a, int64_t row, tile *t)
 {
-    const int64_t keys = keys_of(a, w->row + w->n - 1);
-    const int64_t kv = w->head / (a->q.n / a->k.n);
-    float *y = head_at(&a->y, w->batch, w->head) + w->row * a->y.of_row;
-    float *lse = a->lse ? a->lse + (w->batch * a->q.n + w->head) * a->q.rows + w->row : NULL;
-    float part[ROWS];
-    make_scores(a, w, kt, s, NULL, keys);
-    for (int64_t r = 0; r < w->n; r++) {
-        float *row = s + r * keys;
-        const float most = zx_row_max(row, keys);
-        const bool out = most == -INFINITY && is_masked_out(a, w, r);
-        const bool none = out && (!a->mean || keys == 0);
-        if (out)
-            fill_row(row, keys, a->mean ? 1 : 0);
-        else
-            exp_row(row, keys, most);
-        const double sum = none ? 0 : zx_row_sum(row, keys);
-        part[r] = none ? 0 : (float)(1 / sum);
-        if (lse) lse[r] = out ? -INFINITY : (float)((double)most + log(sum));
+    t->row = row;
+    t->n = zx_min_i64(QUERIES, a->q.rows - row);
+    t->keys = zx_min_i64(KEYS, keys_of(a, row + t->n - 1) - t->key);
+    return t->keys > 0;
+}
+
+// ---- forward ------------------------------------------------------------------------------------
+// y += p v, where y and the sums are of what was met before.
+static void forward_tile(const attn *a, const tile *t, const scratch *x)
+{
+    float *y = x->y + t->row * x->y_row, *most = x->most + t->row, *sums = x->sum + t->row;
+    float now[QUERIES], shift[QUERIES], sum[QUERIES];
+    make_scores(a, t, x);
+    zx_scores_most(t->n, t->keys, x->s, x->s_row, now);
+    for (int64_t r = 0; r < t->n; r++) {
+        const float before = t->key == 0 ? -INFINITY : most[r];
+        most[r] = now[r] > before ? now[r] : before;
+        shift[r] = most[r] == -INFINITY ? 0 : most[r]; // nothing is seen yet: 0
+        if (t->key == 0) sums[r] = 0;
+        if (t->key == 0 || most[r] == before) continue;
+        const float part = vm_exp(before - most[r]);
+        sums[r] *= part;
+        scale_row(y + r * x->y_row, a->v.size, part);
     }
-    zx_tile_product(w->n, a->v.size, keys, (zx_tile){s, keys, 1}, head_at(&a->v, w->batch, kv),
-                    a->v.of_row, y, a->y.of_row, false);
-    for (int64_t r = 0; r < w->n; r++) {
-        float *row = y + r * a->y.of_row;
-        if (part[r] == 0)
-            memset(row, 0, (size_t)a->v.size * sizeof *row);
-        else
-            scale_row(row, a->v.size, part[r]);
+    zx_scores_exp(t->n, t->keys, x->s, x->s_row, shift, sum);
+    for (int64_t r = 0; r < t->n; r++) sums[r] += sum[r];
+    zx_tile_product(t->n, a->v.size, t->keys, (zx_tile){x->s, x->s_row, 1}, x->v, x->v_row, y,
+                    x->y_row, t->key > 0);
+}
+
+// What a row of y is where no key is seen.
+static void fill_masked(const attn *a, const tile *t, float *y)
+{
+    const float *v = head_at(&a->v, t->batch, kv_head(a, t));
+    fill_row(y, a->v.size, 0);
+    if (!a->mean || a->k.rows == 0) return;
+    for (int64_t j = 0; j < a->k.rows; j++) add_row(y, v + j * a->v.of_row, a->v.size, 1);
+    scale_row(y, a->v.size, 1 / (float)a->k.rows);
+}
+
+static void finish_rows(const attn *a, const tile *t, const scratch *x)
+{
+    float *lse = a->lse ? a->lse + (t->batch * a->q.n + t->head) * a->q.rows : NULL;
+    for (int64_t i = 0; i < a->q.rows; i++) {
+        float *y = head_at(&a->y, t->batch, t->head) + i * a->y.of_row;
+        const int64_t last = zx_min_i64(i | (QUERIES - 1), a->q.rows - 1); // of its tile
+        const float most = keys_of(a, last) > 0 ? x->most[i] : -INFINITY;
+        if (most == -INFINITY && is_masked_out(a, t, i)) {
+            fill_masked(a, t, y);
+            if (lse) lse[i] = -INFINITY;
+            continue;
+        }
+        const float sum = most == -INFINITY ? NAN : x->sum[i];
+        zx_tile_copy(1, a->v.size, x->y + i * x->y_row, 0, 1 / sum, y, 0);
+        if (lse) lse[i] = (float)((double)most + log((double)sum));
     }
+}
+
+static void forward_head(const attn *a, tile t, const scratch *x)
+{
+    const int64_t kv = kv_head(a, &t);
+    copy_in(&a->q, t.batch, t.head, 0, a->q.rows, a->scale, x->q, x->q_row);
+    for (t.key = 0; t.key < a->k.rows; t.key += KEYS) {
+        const int64_t n = zx_min_i64(KEYS, a->k.rows - t.key);
+        zx_tile_transpose(n, a->k.size, head_at(&a->k, t.batch, kv) + t.key * a->k.of_row,
+                          a->k.of_row, x->kt, x->s_row);
+        copy_in(&a->v, t.batch, kv, t.key, n, 1, x->v, x->v_row);
+        for (int64_t row = 0; row < a->q.rows; row += QUERIES)
+            if (cut_tile(a, row, &t)) forward_tile(a, &t, x);
+    }
+    finish_rows(a, &t, x);
 }
 
 static void forward_pieces(void *ctx, int64_t from, int64_t to)
 {
     const attn *a = ctx;
     for (int64_t piece = from; piece < to; piece++) {
-        float *kt = (float *)a->call->work + piece * a->piece_floats;
-        float *s = kt + a->k.size * a->k.rows;
-        for (int64_t t = first_task(a, piece); t < first_task(a, piece + 1); t++) {
-            where w = {.batch = t / a->q.n, .head = t % a->q.n};
-            const float *k = head_at(&a->k, w.batch, w.head / (a->q.n / a->k.n));
-            zx_tile_transpose(a->k.rows, a->k.size, k, a->k.of_row, kt, a->k.rows);
-            for (w.row = 0; w.row < a->q.rows; w.row += ROWS) {
-                w.n = zx_min_i64(ROWS, a->q.rows - w.row);
-                forward_tile(a, &w, kt, s);
-            }
-        }
+        float *base = (float *)a->call->work + piece * a->piece_floats;
+        const scratch x = scratch_of(a, false, base);
+        for (int64_t i = first_task(a, piece); i < first_task(a, piece + 1); i++)
+            forward_head(a, (tile){.batch = i / a->q.n, .head = i % a->q.n}, &x);
     }
-}
-
-static void share_forward(attn *a)
-{
-    share_out(a, a->q.n, (a->k.size + ROWS) * a->k.rows);
 }
 
 static zx_status forward_prepare(const zx_call *call, bool packed, uint64_t *work_bytes)
 {
     attn a = attn_of(call, 0, packed);
-    share_forward(&a);
+    share_out(&a, false);
     *work_bytes = (uint64_t)a.pieces * (uint64_t)a.piece_floats * sizeof(float);
     return ZX_OK;
 }
@@ -273,17 +383,13 @@ static zx_status forward(const zx_call *call, bool packed, zx_err *err)
     a.mask = mask_of(call, packed ? 1 : 3);
     a.y = heads_of(&call->out[0], a.q.n);
     a.lse = call->out[1].data;
-    share_forward(&a);
+    share_out(&a, false);
     zx_split(call->threads, a.pieces, 1, 2, forward_pieces, &a);
     return ZX_OK;
 }
 
 // ---- backward -----------------------------------------------------------------------------------
-// ds = p (dp - delta) scale, and by the slope of the cap: 1 - tanh^2.
-ZX_CLONES static void grad_row(const float *p, float *dp, int64_t n, float delta, float scale)
-{
-    ZX_SIMD for (int64_t j = 0; j < n; j++) dp[j] = p[j] * (dp[j] - delta) * scale;
-}
+// By the slope of the cap: 1 - tanh^2.
 ZX_CLONES static void cap_grad_row(float *ds, const float *capped, int64_t n, float cap)
 {
     ZX_SIMD for (int64_t j = 0; j < n; j++)
@@ -293,100 +399,91 @@ ZX_CLONES static void cap_grad_row(float *ds, const float *capped, int64_t n, fl
     }
 }
 
-typedef struct scratch {    // of one thread
-    float *kt, *vt;         // [size][keys]
-    float *p, *ds, *capped; // [ROWS][keys]
-} scratch;
-
-static scratch scratch_of(const attn *a, int64_t piece)
+// x.s = p and x.ds = ds of a tile.
+static void make_slopes(const attn *a, const tile *t, const scratch *x)
 {
-    scratch s;
-    const int64_t keys = a->k.rows;
-    s.kt = (float *)a->call->work + piece * a->piece_floats;
-    s.vt = s.kt + a->k.size * keys;
-    s.p = s.vt + a->v.size * keys;
-    s.ds = s.p + ROWS * keys;
-    s.capped = a->cap > 0 ? s.ds + ROWS * keys : NULL;
-    return s;
-}
-
-static void share_backward(attn *a)
-{
-    const int64_t tiles = a->cap > 0 ? 3 : 2;
-    share_out(a, a->k.n, (a->k.size + a->v.size + tiles * ROWS) * a->k.rows);
-}
-
-// p and ds of a tile.
-static void make_slopes(const attn *a, const where *w, const scratch *x, int64_t keys)
-{
-    const float *dy = head_at(&a->dy, w->batch, w->head) + w->row * a->dy.of_row;
-    const float *y = head_at(&a->y, w->batch, w->head) + w->row * a->y.of_row;
-    const float *lse = a->lse + (w->batch * a->q.n + w->head) * a->q.rows + w->row;
-    make_scores(a, w, x->kt, x->p, x->capped, keys);
-    zx_tile_product(w->n, keys, a->v.size, (zx_tile){dy, a->dy.of_row, 1}, x->vt, a->k.rows, x->ds,
-                    keys, false);
-    for (int64_t r = 0; r < w->n; r++) {
-        float *p = x->p + r * keys, *ds = x->ds + r * keys;
-        const int64_t seen = keys_of(a, w->row + r);
+    const float *lse = a->lse + (t->batch * a->q.n + t->head) * a->q.rows + t->row;
+    const zx_tile dy = {x->dy + t->row * x->y_row, x->y_row, 1};
+    float shift[QUERIES];
+    make_scores(a, t, x);
+    zx_tile_product(t->n, t->keys, a->v.size, dy, x->vt, x->s_row, x->ds, x->s_row, false);
+    for (int64_t r = 0; r < t->n; r++) shift[r] = lse[r] == -INFINITY ? INFINITY : lse[r];
+    zx_scores_slope(t->n, t->keys, x->s, x->ds, x->s_row, shift, x->delta + t->row);
+    for (int64_t r = 0; r < t->n; r++) {
+        float *p = x->s + r * x->s_row, *ds = x->ds + r * x->s_row;
         if (lse[r] == -INFINITY) { // masked as a whole
-            fill_row(p, keys, a->mean ? 1 / (float)keys : 0);
-            fill_row(ds, keys, 0);
-            continue;
+            fill_row(p, t->keys, a->mean ? 1 / (float)a->k.rows : 0);
+            fill_row(ds, t->keys, 0);
+        } else if (x->capped) {
+            cap_grad_row(ds, x->capped + r * x->s_row, seen_of(a, t, r), a->cap);
         }
-        exp_row(p, keys, lse[r]);
-        const double delta = zx_row_dot(dy + r * a->dy.of_row, y + r * a->y.of_row, a->v.size);
-        grad_row(p, ds, keys, (float)delta, a->scale);
-        if (x->capped) cap_grad_row(ds, x->capped + r * keys, seen, a->cap);
     }
 }
 
-static void backward_tile(const attn *a, const where *w, const scratch *x)
+// dq += ds k; dk += ds' q; dv += p' dy.
+static void backward_tile(const attn *a, const tile *t, const scratch *x)
 {
-    const int64_t keys = keys_of(a, w->row + w->n - 1);
-    const int64_t kv = w->head / (a->q.n / a->k.n);
-    const float *q = head_at(&a->q, w->batch, w->head) + w->row * a->q.of_row;
-    const float *dy = head_at(&a->dy, w->batch, w->head) + w->row * a->dy.of_row;
-    make_slopes(a, w, x, keys);
+    make_slopes(a, t, x);
     if (a->dq.x)
-        zx_tile_product(w->n, a->q.size, keys, (zx_tile){x->ds, keys, 1},
-                        head_at(&a->k, w->batch, kv), a->k.of_row,
-                        head_at(&a->dq, w->batch, w->head) + w->row * a->dq.of_row, a->dq.of_row,
-                        false);
+        zx_tile_product(t->n, a->q.size, t->keys, (zx_tile){x->ds, x->s_row, 1}, x->k, x->k_row,
+                        x->dq + t->row * x->q_row, x->q_row, true);
     if (a->dk.x)
-        zx_tile_product(keys, a->q.size, w->n, (zx_tile){x->ds, 1, keys}, q, a->q.of_row,
-                        head_at(&a->dk, w->batch, kv), a->dk.of_row, true);
+        zx_tile_product(t->keys, a->q.size, t->n, (zx_tile){x->ds, 1, x->s_row},
+                        x->q + t->row * x->q_row, x->q_row, x->dk, x->k_row, true);
     if (a->dv.x)
-        zx_tile_product(keys, a->v.size, w->n, (zx_tile){x->p, 1, keys}, dy, a->dy.of_row,
-                        head_at(&a->dv, w->batch, kv), a->dv.of_row, true);
+        zx_tile_product(t->keys, a->v.size, t->n, (zx_tile){x->s, 1, x->s_row},
+                        x->dy + t->row * x->y_row, x->y_row, x->dv, x->v_row, true);
 }
 
-static void zero_head(const heads *h, int64_t batch, int64_t head)
+// What heads of queries before this one gave a tile's keys.
+static void take_sums(const heads *h, const tile *t, int64_t kv, int64_t n, bool first, float *to,
+                      int64_t to_row)
 {
-    if (h->x == NULL) return;
-    float *x = head_at(h, batch, head);
-    for (int64_t r = 0; r < h->rows; r++) memset(x + r * h->of_row, 0, (size_t)h->size * sizeof *x);
+    if (first || h->x == NULL)
+        fill_row(to, n * to_row, 0);
+    else
+        copy_in(h, t->batch, kv, t->key, n, 1, to, to_row);
+}
+
+// A head of queries against the keys from t.key on.
+static void backward_keys(const attn *a, tile t, bool first, const scratch *x)
+{
+    const int64_t kv = kv_head(a, &t), n = zx_min_i64(KEYS, a->k.rows - t.key);
+    const float *k = head_at(&a->k, t.batch, kv) + t.key * a->k.of_row;
+    const float *v = head_at(&a->v, t.batch, kv) + t.key * a->v.of_row;
+    zx_tile_transpose(n, a->k.size, k, a->k.of_row, x->kt, x->s_row);
+    zx_tile_transpose(n, a->v.size, v, a->v.of_row, x->vt, x->s_row);
+    zx_tile_copy(n, a->k.size, k, a->k.of_row, a->scale, x->k, x->k_row);
+    take_sums(&a->dk, &t, kv, n, first, x->dk, x->k_row);
+    take_sums(&a->dv, &t, kv, n, first, x->dv, x->v_row);
+    for (int64_t row = 0; row < a->q.rows; row += QUERIES)
+        if (cut_tile(a, row, &t)) backward_tile(a, &t, x);
+    copy_out(&a->dk, t.batch, kv, t.key, n, x->dk, x->k_row);
+    copy_out(&a->dv, t.batch, kv, t.key, n, x->dv, x->v_row);
+}
+
+static void backward_head(const attn *a, tile t, bool first, const scratch *x)
+{
+    const float *dy = head_at(&a->dy, t.batch, t.head), *y = head_at(&a->y, t.batch, t.head);
+    for (int64_t i = 0; i < a->q.rows; i++)
+        x->delta[i] = (float)zx_row_dot(dy + i * a->dy.of_row, y + i * a->y.of_row, a->v.size);
+    copy_in(&a->q, t.batch, t.head, 0, a->q.rows, a->scale, x->q, x->q_row);
+    copy_in(&a->dy, t.batch, t.head, 0, a->q.rows, 1, x->dy, x->y_row);
+    fill_row(x->dq, a->q.rows * x->q_row, 0);
+    for (t.key = 0; t.key < a->k.rows; t.key += KEYS) backward_keys(a, t, first, x);
+    copy_out(&a->dq, t.batch, t.head, 0, a->q.rows, x->dq, x->q_row);
 }
 
 static void backward_pieces(void *ctx, int64_t from, int64_t to)
 {
     const attn *a = ctx;
-    const int64_t group = a->q.n / a->k.n;
     for (int64_t piece = from; piece < to; piece++) {
-        const scratch x = scratch_of(a, piece);
-        for (int64_t t = first_task(a, piece); t < first_task(a, piece + 1); t++) {
-            const int64_t batch = t / a->k.n, kv = t % a->k.n;
-            zx_tile_transpose(a->k.rows, a->k.size, head_at(&a->k, batch, kv), a->k.of_row, x.kt,
-                              a->k.rows);
-            zx_tile_transpose(a->v.rows, a->v.size, head_at(&a->v, batch, kv), a->v.of_row, x.vt,
-                              a->v.rows);
-            zero_head(&a->dk, batch, kv);
-            zero_head(&a->dv, batch, kv);
-            where w = {.batch = batch};
-            for (w.head = kv * group; w.head < (kv + 1) * group; w.head++)
-                for (w.row = 0; w.row < a->q.rows; w.row += ROWS) {
-                    w.n = zx_min_i64(ROWS, a->q.rows - w.row);
-                    backward_tile(a, &w, &x);
-                }
+        float *base = (float *)a->call->work + piece * a->piece_floats;
+        const scratch x = scratch_of(a, true, base);
+        for (int64_t i = first_task(a, piece); i < first_task(a, piece + 1); i++) {
+            const int64_t group = a->q.n / a->k.n, first = i % a->k.n * group;
+            for (int64_t h = first; h < first + group; h++)
+                backward_head(a, (tile){.batch = i / a->k.n, .head = h}, h == first, &x);
         }
     }
 }
@@ -394,7 +491,7 @@ static void backward_pieces(void *ctx, int64_t from, int64_t to)
 static zx_status backward_prepare(const zx_call *call, bool packed, uint64_t *work_bytes)
 {
     attn a = attn_of(call, 1, packed);
-    share_backward(&a);
+    share_out(&a, true);
     *work_bytes = (uint64_t)a.pieces * (uint64_t)a.piece_floats * sizeof(float);
     return ZX_OK;
 }
@@ -413,7 +510,7 @@ static zx_status backward(const zx_call *call, bool packed, zx_err *err)
     a.dq = d.q;
     a.dk = d.k;
     a.dv = d.v;
-    share_backward(&a);
+    share_out(&a, true);
     zx_split(call->threads, a.pieces, 1, 2, backward_pieces, &a);
     return ZX_OK;
 }

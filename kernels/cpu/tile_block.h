@@ -2,85 +2,99 @@
 //   NAME(word)  its functions
 //   TARGET      the attribute that lets the compiler use the processor's instructions
 //   LANES       floats of one of its vectors
-//   ROWS        rows of a block of c that is summed at once, two vectors wide
+//   VECTORS     of a row of a block of c that is summed at once, 2 or 4; a block has up to 6 rows
 // SPDX-License-Identifier: Apache-2.0
-#define COLS (2 * LANES)
 
 typedef float NAME(lanes) __attribute__((vector_size(4 * LANES)));
 typedef float NAME(loose) __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
-// Constant `rows` lets the compiler keep the sums in registers.
-TARGET static inline __attribute__((always_inline)) void NAME(sum)(int64_t rows, int64_t k,
-                                                                   zx_tile a, const float *b,
-                                                                   int64_t b_row, float *c,
-                                                                   int64_t c_row, bool add)
+TARGET static inline __attribute__((always_inline)) void NAME(put)(float *c, NAME(lanes) s,
+                                                                   bool add)
 {
-    NAME(lanes) s[ROWS][2];
-    for (int64_t r = 0; r < rows; r++) s[r][0] = s[r][1] = (NAME(lanes)){0};
+    NAME(loose) *to = (NAME(loose) *)c;
+    if (add) s += *to;
+    *to = s;
+}
+
+// Constant `rows` and `vectors` let the compiler keep the sums in registers. Of the last vector
+// only `last` numbers are c's.
+TARGET static inline __attribute__((always_inline)) void
+NAME(sum)(int64_t rows, int64_t vectors, int64_t k, zx_tile a, const float *b, int64_t b_row,
+          float *c, int64_t c_row, int64_t last, bool add)
+{
+    NAME(lanes) s[6][VECTORS];
+    UNROLL for (int64_t r = 0; r < rows; r++) UNROLL for (int64_t v = 0; v < vectors; v++) s[r][v] =
+        (NAME(lanes)){0};
     for (int64_t i = 0; i < k; i++) {
         const float *p = a.x + i * a.col, *q = b + i * b_row;
-        const NAME(lanes) left = *(const NAME(loose) *)q, right = *(const NAME(loose) *)(q + LANES);
-        _Pragma("GCC unroll 8") for (int64_t r = 0; r < rows; r++)
+        NAME(lanes) right[VECTORS];
+        UNROLL for (int64_t v = 0; v < vectors; v++) right[v] =
+            *(const NAME(loose) *)(q + v * LANES);
+        UNROLL for (int64_t r = 0; r < rows; r++)
         {
-            s[r][0] += p[r * a.row] * left;
-            s[r][1] += p[r * a.row] * right;
+            UNROLL for (int64_t v = 0; v < vectors; v++) s[r][v] += p[r * a.row] * right[v];
         }
     }
-    _Pragma("GCC unroll 8") for (int64_t r = 0; r < rows; r++)
+    UNROLL for (int64_t r = 0; r < rows; r++)
     {
-        NAME(loose) *left = (NAME(loose) *)(c + r * c_row);
-        NAME(loose) *right = (NAME(loose) *)(c + r * c_row + LANES);
-        if (add) {
-            s[r][0] += *left;
-            s[r][1] += *right;
+        float *to = c + r * c_row;
+        UNROLL for (int64_t v = 0; v + 1 < vectors; v++) NAME(put)(to + v * LANES, s[r][v], add);
+        to += (vectors - 1) * LANES;
+        if (last == LANES) {
+            NAME(put)(to, s[r][vectors - 1], add);
+        } else {
+            const NAME(lanes) part = s[r][vectors - 1];
+            put_some(to, (const float *)&part, last, add);
         }
-        *left = s[r][0];
-        *right = s[r][1];
     }
 }
 
-TARGET static void NAME(block)(int64_t k, zx_tile a, const float *b, int64_t b_row, float *c,
-                               int64_t c_row, bool add)
-{
-    NAME(sum)(ROWS, k, a, b, b_row, c, c_row, add);
-}
-TARGET static void NAME(row)(int64_t k, zx_tile a, const float *b, int64_t b_row, float *c,
-                             bool add)
-{
-    NAME(sum)(1, k, a, b, b_row, c, 0, add);
-}
-
-// n < COLS columns of a row.
-TARGET static void NAME(edge)(int64_t n, int64_t k, zx_tile a, const float *b, int64_t b_row,
-                              float *c, bool add)
-{
-    float s[COLS] = {0};
-    for (int64_t i = 0; i < k; i++)
-        for (int64_t j = 0; j < n; j++) s[j] += a.x[i * a.col] * b[i * b_row + j];
-    for (int64_t j = 0; j < n; j++) c[j] = add ? s[j] + c[j] : s[j];
-}
+#define BLOCK(R, V)                                                                                \
+    TARGET static void NAME(block##R##V)(int64_t k, zx_tile a, const float *b, int64_t b_row,      \
+                                         float *c, int64_t c_row, int64_t last, bool add)          \
+    {                                                                                              \
+        NAME(sum)(R, V, k, a, b, b_row, c, c_row, last, add);                                      \
+    }
+#define BLOCKS(V) BLOCK(1, V) BLOCK(2, V) BLOCK(3, V) BLOCK(4, V) BLOCK(5, V) BLOCK(6, V)
+#define NAMES(V)                                                                                   \
+    {                                                                                              \
+        NAME(block1##V), NAME(block2##V), NAME(block3##V), NAME(block4##V), NAME(block5##V),       \
+            NAME(block6##V)                                                                        \
+    }
+BLOCKS(1)
+BLOCKS(2)
+#if VECTORS == 4
+BLOCKS(3)
+BLOCKS(4)
+#endif
 
 // b's columns stay in the first cache for all of a's rows.
 static void NAME(product)(int64_t m, int64_t n, int64_t k, zx_tile a, const float *b, int64_t b_row,
                           float *c, int64_t c_row, bool add)
 {
-    for (int64_t j = 0; j < n; j += COLS) {
-        const bool full = n - j >= COLS;
+    static void (*const blocks[VECTORS][6])(int64_t, zx_tile, const float *, int64_t, float *,
+                                            int64_t, int64_t, bool) = {
+        NAMES(1),
+        NAMES(2),
+#if VECTORS == 4
+        NAMES(3),
+        NAMES(4)
+#endif
+    };
+    for (int64_t j = 0, vectors; j < n; j += vectors * LANES) {
+        vectors = share((n - j + LANES - 1) / LANES, VECTORS);
+        const int64_t last = zx_min_i64(LANES, n - j - (vectors - 1) * LANES);
         for (int64_t i = 0, rows; i < m; i += rows) {
-            const zx_tile from = {a.x + i * a.row, a.row, a.col};
-            float *to = c + i * c_row + j;
-            rows = full && m - i >= ROWS ? ROWS : 1;
-            if (rows > 1)
-                NAME(block)(k, from, b + j, b_row, to, c_row, add);
-            else if (full)
-                NAME(row)(k, from, b + j, b_row, to, add);
-            else
-                NAME(edge)(n - j, k, from, b + j, b_row, to, add);
+            rows = share(m - i, 6);
+            blocks[vectors - 1][rows - 1](k, (zx_tile){a.x + i * a.row, a.row, a.col}, b + j, b_row,
+                                          c + i * c_row + j, c_row, last, add);
         }
     }
 }
-#undef COLS
+#undef BLOCK
+#undef BLOCKS
+#undef NAMES
 #undef LANES
-#undef ROWS
+#undef VECTORS
 #undef NAME
 #undef TARGET

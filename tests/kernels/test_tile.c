@@ -20,6 +20,9 @@ static const struct tile_row {
     {"one column", 20, 1, 64, false, true},
     {"one number", 1, 1, 1, false, false},
     {"nothing to sum", 9, 40, 0, false, true},
+    {"every block of a vector's", 21, 16, 7, false, false},
+    {"last blocks are even", 9, 80, 12, true, true},
+    {"rows and columns by one", 7, 65, 3, false, false},
 };
 
 enum { A_ROW = 71, B_ROW = 99, C_ROW = 101, MOST = 128 * 128 };
