@@ -4,44 +4,6 @@
 
 #include <string.h>
 
-void zx_strides(const zx_shape *s, int64_t stride[ZX_MAX_RANK])
-{
-    int64_t n = 1;
-    for (uint32_t i = s->rank; i-- > 0;) {
-        stride[i] = n;
-        n *= s->dim[i];
-    }
-}
-
-void zx_broadcast_make(zx_broadcast *b, const zx_shape *result, const zx_view *operand, uint32_t n)
-{
-    int64_t stride[3][ZX_MAX_RANK] = {{0}};
-    *b = (zx_broadcast){.count = zx_shape_count(result)};
-    for (uint32_t k = 0; k < n; k++) {
-        const zx_shape *s = &operand[k].type.shape;
-        int64_t own[ZX_MAX_RANK];
-        zx_strides(s, own);
-        for (uint32_t i = 0; i < s->rank; i++)
-            if (s->dim[i] != 1) stride[k][result->rank - s->rank + i] = own[i];
-    }
-    // From the outermost dim: drop ones, and merge a dim into the one outside it where every
-    // operand's strides run on.
-    for (uint32_t i = 0; i < result->rank; i++) {
-        if (result->dim[i] == 1) continue;
-        bool merge = b->rank > 0;
-        for (uint32_t k = 0; merge && k < n; k++)
-            merge = b->stride[k][b->rank - 1] == stride[k][i] * result->dim[i];
-        if (!merge) b->rank++;
-        const uint32_t at = b->rank - 1;
-        b->dim[at] = (merge ? b->dim[at] : 1) * result->dim[i];
-        for (uint32_t k = 0; k < n; k++) b->stride[k][at] = stride[k][i];
-    }
-    if (b->rank == 0) {
-        b->rank = 1;
-        b->dim[0] = 1;
-    }
-}
-
 struct walk {
     const zx_broadcast *b;
     zx_run_fn *fn;
@@ -82,49 +44,6 @@ void zx_broadcast_runs(const zx_broadcast *b, int threads, zx_run_fn *fn, void *
 }
 
 // ---- strided copies -----------------------------------------------------------------------------
-// Drops dims of one and merges neighbours that run on in both tensors.
-static void merge_dims(zx_move *m)
-{
-    uint32_t r = 0;
-    for (uint32_t i = 0; i < m->rank; i++) {
-        if (m->dim[i] == 1) continue;
-        if (r > 0 && m->xs[r - 1] == m->xs[i] * m->dim[i] && m->ys[r - 1] == m->ys[i] * m->dim[i]) {
-            m->dim[r - 1] *= m->dim[i];
-        } else {
-            m->dim[r] = m->dim[i];
-            r++;
-        }
-        m->xs[r - 1] = m->xs[i];
-        m->ys[r - 1] = m->ys[i];
-    }
-    m->rank = r;
-    while (m->rank < 2) { // a tile needs two dims: put ones outside
-        for (uint32_t i = m->rank; i > 0; i--) {
-            m->dim[i] = m->dim[i - 1];
-            m->xs[i] = m->xs[i - 1];
-            m->ys[i] = m->ys[i - 1];
-        }
-        m->dim[0] = 1;
-        m->xs[0] = m->ys[0] = 0;
-        m->rank++;
-    }
-}
-
-// The dim along which x is read in steps of one goes next to the last, so that a tile of the last
-// two dims holds whole cache lines of both tensors.
-static void put_reads_second(zx_move *m)
-{
-    const uint32_t to = m->rank - 2;
-    if (m->xs[m->rank - 1] == 1 || m->xs[m->rank - 1] == 0) return;
-    for (uint32_t d = 0; d < to; d++) {
-        if (m->xs[d] != 1) continue;
-        const int64_t dim = m->dim[d], xs = m->xs[d], ys = m->ys[d];
-        m->dim[d] = m->dim[to], m->xs[d] = m->xs[to], m->ys[d] = m->ys[to];
-        m->dim[to] = dim, m->xs[to] = xs, m->ys[to] = ys;
-        return;
-    }
-}
-
 // One tile: [rows][cols] elements of a type, strides in elements.
 #define TILE_COPY(type)                                                                            \
     static void tile_##type(const zx_move *m, int64_t x0, int64_t y0, int64_t rows, int64_t cols)  \
@@ -199,8 +118,8 @@ void zx_move_run(zx_move m, int threads)
     int64_t count = 1;
     for (uint32_t d = 0; d < m.rank; d++) count *= m.dim[d];
     if (count == 0) return;
-    merge_dims(&m);
-    put_reads_second(&m);
+    zx_move_merge(&m);
+    zx_move_put_reads_second(&m);
     const int64_t rows = m.dim[m.rank - 2], cols = m.dim[m.rank - 1];
     const bool across = m.xs[m.rank - 1] > 1 || m.xs[m.rank - 1] < 0;
     struct move_job job = {.m = &m};

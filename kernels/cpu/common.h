@@ -5,6 +5,7 @@
 #define ZX_KERNELS_CPU_COMMON_H
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/dims.h"
 
 // The numbers of the ops, call->op: as in graph/op.h, which kernels may not include.
 enum {
@@ -86,32 +87,13 @@ double zx_read_f64(zx_dtype t, const void *x, int64_t at);
 int64_t zx_read_i64(zx_dtype t, const void *x, int64_t at);
 
 // ---- broadcasting -------------------------------------------------------------------------------
-// Up to three operands broadcast to one shape, with dims merged where all of them allow it. The
-// last dim's strides are 0 or 1.
-typedef struct zx_broadcast {
-    uint32_t rank; // >= 1
-    int64_t count; // elements of the result
-    int64_t dim[ZX_MAX_RANK];
-    int64_t stride[3][ZX_MAX_RANK]; // in elements
-} zx_broadcast;
-void zx_broadcast_make(zx_broadcast *b, const zx_shape *result, const zx_view *operand, uint32_t n);
 // Does the run of `n` result elements from `at`, along the last dim; operand k starts at pos[k].
 typedef void zx_run_fn(void *ctx, int64_t at, const int64_t pos[3], int64_t n);
 // Cuts [0, count) over the threads and each part into runs.
 void zx_broadcast_runs(const zx_broadcast *b, int threads, zx_run_fn *fn, void *ctx);
 
 // ---- strided copies -----------------------------------------------------------------------------
-typedef struct zx_move { // y[sum i*ys] = x[sum i*xs] for all index tuples i < dim
-    uint32_t rank;
-    uint32_t bytes;                                             // of an element: 1, 2, 4 or 8
-    int64_t dim[ZX_MAX_RANK], xs[ZX_MAX_RANK], ys[ZX_MAX_RANK]; // strides in elements
-    const char *x;
-    char *y;
-} zx_move;
 void zx_move_run(zx_move m, int threads);
-
-// Strides of a contiguous tensor, in elements.
-void zx_strides(const zx_shape *s, int64_t stride[ZX_MAX_RANK]);
 
 // ---- rows ---------------------------------------------------------------------------------------
 // Sums in ZX_LANES lanes of double, lanes added in order.
@@ -139,16 +121,5 @@ const double *zx_columns_run(const zx_columns *c, void *work, int threads);
 // ---- checks -------------------------------------------------------------------------------------
 // E_UNSUPPORTED where an input is of a float type other than f32.
 zx_status zx_need_f32(const zx_call *call, zx_err *err);
-
-static inline int64_t zx_count(const zx_view *v)
-{
-    return zx_shape_count(&v->type.shape);
-}
-static inline bool zx_has(const zx_call *call, uint32_t i) // input i is there
-{
-    return i < call->n_in && call->in[i].data != NULL;
-}
-// In prepare, where there is no data: an omitted input in the middle has rank 0 and no data either,
-// so sizes must come from inputs that can't be omitted.
 
 #endif

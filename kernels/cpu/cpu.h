@@ -5,6 +5,7 @@
 #define ZX_KERNELS_CPU_H
 
 #include "kernels/kernel.h"
+#include "kernels/optim.h"
 
 #define ZX_OP(id, word, lo, hi, outs, flags, infer, grad, cost, kern)                              \
     extern const zx_kernel zx_cpu_##kern;
@@ -16,21 +17,9 @@ const zx_kernel *zx_cpu_kernel(uint32_t op);
 
 // ---- optimizers: one shard, elementwise, so the same bits for any cut
 // -----------------------------
-typedef struct zx_adam_args {
-    double beta1, beta2; // double: 1 - 0.999 is off by 5e-5 of itself once 0.999 is a float
-    float lr, eps, weight_decay;
-    float correction1, correction2; // 1 - beta^t, or 1 without bias correction
-    bool decoupled;                 // AdamW; false: L2 added to the gradient
-    float grad_scale;               // the clip factor: the gradient is read as g * grad_scale
-} zx_adam_args;
 // CONFIG 2.6: m=b1 m+(1-b1)g; v=b2 v+(1-b2)g^2; p -= lr*((m/c1)/(sqrt(v/c2)+eps) + wd*p).
 void zx_cpu_adam(float *p, const float *g, float *m, float *v, int64_t n, const zx_adam_args *a,
                  int threads);
-typedef struct zx_sgd_args {
-    float lr, momentum, dampening, weight_decay;
-    bool nesterov, first; // first: the momentum buffer is set to g, not mixed
-    float grad_scale;
-} zx_sgd_args;
 // PyTorch's SGD; m may be NULL without momentum.
 void zx_cpu_sgd(float *p, const float *g, float *m, int64_t n, const zx_sgd_args *a, int threads);
 

@@ -21,13 +21,4 @@ static inline int64_t zx_index_of(const zx_call *call, const zx_view *v, int64_t
     return -1;
 }
 
-// A tensor seen along one axis: [outer][n][inner].
-typedef struct zx_axis {
-    int64_t outer, n, inner;
-} zx_axis;
-static inline zx_axis zx_axis_of(const zx_shape *s, uint32_t axis)
-{
-    return (zx_axis){zx_shape_span(s, 0, axis), s->dim[axis], zx_shape_span(s, axis + 1, s->rank)};
-}
-
 #endif

@@ -11,16 +11,9 @@ typedef struct step {
     const zx_sgd_args *sgd;
 } step;
 
-// m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  p -= lr ((m/c1) / (sqrt(v/c2) + eps) + wd p), where
-// `l2` is added to the gradient as l2 p and `wd` is decoupled: one of the two is 0. What is the
-// same for all elements is divided once: three divisions of each would take longer than its bytes.
-typedef struct adam_numbers {
-    float b1, b2, r1, r2, l2, eps, scale;
-    float rate, part, decay; // lr/c1, 1/c2, lr wd
-} adam_numbers;
-
+// Three divisions of each element would take longer than its bytes: see zx_adam_numbers.
 static inline void adam_some(float *restrict p, const float *restrict g, float *restrict m,
-                             float *restrict v, int64_t n, adam_numbers a)
+                             float *restrict v, int64_t n, zx_adam_numbers a)
 {
     ZX_SIMD for (int64_t i = 0; i < n; i++)
     {
@@ -36,7 +29,7 @@ static inline void adam_some(float *restrict p, const float *restrict g, float *
 #define AHEAD 1024 // floats: four streams, three of them written, are more than processors foresee
 
 ZX_CLONES static void adam_loop(float *restrict p, const float *restrict g, float *restrict m,
-                                float *restrict v, int64_t n, adam_numbers a)
+                                float *restrict v, int64_t n, zx_adam_numbers a)
 {
     int64_t i = 0;
     for (; i + LINE <= n; i += LINE) {
@@ -52,18 +45,8 @@ ZX_CLONES static void adam_loop(float *restrict p, const float *restrict g, floa
 static void adam_range(void *ctx, int64_t from, int64_t to)
 {
     const step *s = ctx;
-    const zx_adam_args *a = s->adam;
-    const adam_numbers n = {.b1 = (float)a->beta1,
-                            .b2 = (float)a->beta2,
-                            .r1 = (float)(1 - a->beta1),
-                            .r2 = (float)(1 - a->beta2),
-                            .l2 = a->decoupled ? 0.0f : a->weight_decay,
-                            .eps = a->eps,
-                            .scale = a->grad_scale,
-                            .rate = a->lr / a->correction1,
-                            .part = 1.0f / a->correction2,
-                            .decay = a->decoupled ? a->lr * a->weight_decay : 0.0f};
-    adam_loop(s->p + from, s->g + from, s->m + from, s->v + from, to - from, n);
+    adam_loop(s->p + from, s->g + from, s->m + from, s->v + from, to - from,
+              zx_adam_numbers_of(s->adam));
 }
 
 void zx_cpu_adam(float *p, const float *g, float *m, float *v, int64_t n, const zx_adam_args *a,

@@ -4,26 +4,15 @@
 // 2011): ten rounds turn a 128-bit counter under a 64-bit key into four 32-bit numbers. Nothing is
 // carried from element to element, so any rank makes any part alone.
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/random.h"
+#include "kernels/cpu/common.h"
 #include "kernels/cpu/vmath.h"
+#include "kernels/random.h"
 
 #include <math.h>
 #include <string.h>
 
-// Mixes 64 bits so that every bit of the result depends on every bit of x (SplitMix64's last
-// steps).
-static uint64_t mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 // ---- words for elements -------------------------------------------------------------------------
-// Groups of 64 elements take the words of 16 blocks: element 64 g + 16 k + b is word k of block
-// 16 g + b. So the words of 16 neighbours come out of one vector.
-#define GROUP 64
+// Of a group's blocks (random.h): the words of 16 neighbours come out of one vector.
 ZX_CLONES static void group_words(uint64_t key, uint64_t stream, uint64_t group,
                                   uint32_t *restrict words)
 {
@@ -57,9 +46,7 @@ ZX_CLONES static void group_words(uint64_t key, uint64_t stream, uint64_t group,
 typedef struct dropout_job {
     const float *x;
     float *y;
-    uint64_t key, stream;
-    uint32_t threshold; // an element is kept where its word is at least this
-    float scale;
+    zx_dropout d;
 } dropout_job;
 
 ZX_CLONES static void keep_some(const float *x, float *y, int64_t n, const uint32_t *word,
@@ -68,31 +55,22 @@ ZX_CLONES static void keep_some(const float *x, float *y, int64_t n, const uint3
     ZX_SIMD for (int64_t i = 0; i < n; i++) y[i] = word[i] >= threshold ? x[i] * scale : 0.0f;
 }
 
-static void dropout_range(void *ctx, int64_t from, int64_t to) // `from` is a multiple of GROUP
+static void dropout_range(void *ctx, int64_t from, int64_t to) // `from` is a multiple of ZX_GROUP
 {
     const dropout_job *j = ctx;
-    uint32_t words[GROUP];
-    for (int64_t at = from; at < to; at += GROUP) {
-        group_words(j->key, j->stream, (uint64_t)at / GROUP, words);
-        keep_some(j->x + at, j->y + at, zx_min_i64(GROUP, to - at), words, j->threshold, j->scale);
+    uint32_t words[ZX_GROUP];
+    for (int64_t at = from; at < to; at += ZX_GROUP) {
+        group_words(j->d.key, j->d.stream, (uint64_t)at / ZX_GROUP, words);
+        keep_some(j->x + at, j->y + at, zx_min_i64(ZX_GROUP, to - at), words, j->d.threshold,
+                  j->d.scale);
     }
 }
 
 static zx_status dropout(const zx_call *call, zx_err *err)
 {
-    const double ratio = zx_attr_float(call->attrs, ZX_A_RATIO, 0.5);
-    const zx_rng none = {0}, *rng = call->rng ? call->rng : &none;
     ZX_TRY(zx_need_f32(call, err));
-    const dropout_job j = {
-        .x = call->in[0].data,
-        .y = call->out[0].data,
-        .key = mix(rng->seed ^ mix(rng->step ^ mix(rng->micro))),
-        .stream = (uint64_t)zx_attr_int(call->attrs, ZX_A_KEY, 0),
-        .threshold = ratio < 1 ? (uint32_t)(ratio * 0x1p32) : UINT32_MAX,
-        .scale = ratio < 1 ? (float)(1.0 / (1.0 - ratio)) : 0.0f,
-    };
-    zx_split(call->threads, zx_count(&call->in[0]), GROUP, ZX_GRAIN / 2, dropout_range,
-             (void *)(uintptr_t)&j);
+    dropout_job j = {call->in[0].data, call->out[0].data, zx_dropout_of(call)};
+    zx_split(call->threads, zx_count(&call->in[0]), ZX_GROUP, ZX_GRAIN / 2, dropout_range, &j);
     return ZX_OK;
 }
 const zx_kernel zx_cpu_dropout = {.run = dropout};
@@ -100,8 +78,8 @@ const zx_kernel zx_cpu_dropout = {.run = dropout};
 // ---- first values -------------------------------------------------------------------------------
 uint64_t zx_cpu_init_key(uint64_t seed, const char *name)
 {
-    uint64_t h = mix(seed);
-    for (const char *c = name; *c; c++) h = mix(h ^ (uint8_t)*c);
+    uint64_t h = zx_mix(seed);
+    for (const char *c = name; *c; c++) h = zx_mix(h ^ (uint8_t)*c);
     return h;
 }
 
@@ -111,7 +89,7 @@ uint64_t zx_cpu_init_key(uint64_t seed, const char *name)
 // Box-Muller on words 0 and 1, and on 2 and 3: a radius from one, an angle from the other.
 ZX_CLONES static void group_normal(const uint32_t *words, float *z)
 {
-    for (int pair = 0; pair < GROUP; pair += 32) {
+    for (int pair = 0; pair < ZX_GROUP; pair += 32) {
         ZX_SIMD for (int i = pair; i < pair + 16; i++)
         {
             // u in (0, 1); the smallest are made finer, so that tails reach 6.7 deviations, not 5.9
@@ -134,12 +112,12 @@ ZX_CLONES static void put_normal(float *x, const float *z, int64_t n, double mea
 
 void zx_cpu_init_normal(float *x, uint64_t key, uint64_t from, int64_t n, double mean, double dev)
 {
-    uint32_t words[GROUP];
-    float z[GROUP];
+    uint32_t words[ZX_GROUP];
+    float z[ZX_GROUP];
     for (int64_t i = 0; i < n;) {
         const uint64_t at = from + (uint64_t)i;
-        const int64_t skip = (int64_t)(at % GROUP), m = zx_min_i64(GROUP - skip, n - i);
-        group_words(key, NORMAL, at / GROUP, words);
+        const int64_t skip = (int64_t)(at % ZX_GROUP), m = zx_min_i64(ZX_GROUP - skip, n - i);
+        group_words(key, NORMAL, at / ZX_GROUP, words);
         group_normal(words, z);
         put_normal(x + i, z + skip, m, mean, dev);
         i += m;
@@ -159,11 +137,11 @@ ZX_CLONES static void put_uniform(float *x, const uint32_t *words, int64_t n, do
 
 void zx_cpu_init_uniform(float *x, uint64_t key, uint64_t from, int64_t n, double lo, double hi)
 {
-    uint32_t words[GROUP];
+    uint32_t words[ZX_GROUP];
     for (int64_t i = 0; i < n;) {
         const uint64_t at = from + (uint64_t)i;
-        const int64_t skip = (int64_t)(at % GROUP), m = zx_min_i64(GROUP - skip, n - i);
-        group_words(key, UNIFORM, at / GROUP, words);
+        const int64_t skip = (int64_t)(at % ZX_GROUP), m = zx_min_i64(ZX_GROUP - skip, n - i);
+        group_words(key, UNIFORM, at / ZX_GROUP, words);
         put_uniform(x + i, words + skip, m, lo, hi);
         i += m;
     }

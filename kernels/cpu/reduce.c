@@ -4,44 +4,10 @@
 // where the innermost dim is reduced, down columns where it stays. All else goes element by
 // element.
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/reduce.h"
+#include "kernels/cpu/common.h"
 
 #include <math.h>
 #include <string.h>
-
-static void add_dim(zx_dims *d, int64_t dim, int64_t stride)
-{
-    if (d->rank > 0 && d->stride[d->rank - 1] == dim * stride) {
-        d->dim[d->rank - 1] *= dim;
-        d->stride[d->rank - 1] = stride;
-    } else {
-        d->dim[d->rank] = dim;
-        d->stride[d->rank++] = stride;
-    }
-    d->count *= dim;
-}
-
-zx_reduction zx_reduction_make(const zx_shape *x, uint32_t is_reduced)
-{
-    zx_reduction r = {.kept.count = 1, .reduced.count = 1};
-    int64_t stride[ZX_MAX_RANK];
-    zx_strides(x, stride);
-    for (uint32_t i = 0; i < x->rank; i++) {
-        if (x->dim[i] == 1) continue;
-        r.last_reduced = (is_reduced >> i & 1) != 0;
-        add_dim(r.last_reduced ? &r.reduced : &r.kept, x->dim[i], stride[i]);
-    }
-    return r;
-}
-
-uint32_t zx_axes_bits(const zx_call *call, uint32_t rank)
-{
-    const zx_attr *axes = zx_attr_find(call->attrs, ZX_A_AXES);
-    uint32_t bits = 0;
-    if (axes == NULL) return (1u << rank) - 1;
-    for (uint32_t i = 0; i < axes->n; i++) bits |= 1u << axes->i[i];
-    return bits;
-}
 
 // ---- sums of float32 ----------------------------------------------------------------------------
 typedef enum sum_kind { SUM_PLAIN, SUM_ABS, SUM_SQUARE } sum_kind;
@@ -344,27 +310,17 @@ static zx_status reduce(const zx_call *call, zx_err *err ZX_UNUSED)
 const zx_kernel zx_cpu_reduce = {.prepare = reduce_prepare, .run = reduce};
 
 // ---- SumTo: undoes a broadcast ------------------------------------------------------------------
-static zx_reduction sum_to_reduction(const zx_call *call)
-{
-    const zx_shape *x = &call->in[0].type.shape, *y = &call->out[0].type.shape;
-    const uint32_t lead = x->rank - y->rank;
-    uint32_t bits = (1u << lead) - 1;
-    for (uint32_t i = 0; i < y->rank; i++)
-        if (y->dim[i] == 1 && x->dim[lead + i] != 1) bits |= 1u << (lead + i);
-    return zx_reduction_make(x, bits);
-}
-
 static zx_status sum_to_prepare(const zx_call *call, uint64_t *work_bytes, void **state ZX_UNUSED,
                                 zx_err *err ZX_UNUSED)
 {
-    const zx_reduction r = sum_to_reduction(call);
+    const zx_reduction r = zx_sum_to_reduction(&call->in[0].type.shape, &call->out[0].type.shape);
     *work_bytes = sum_work(&r);
     return ZX_OK;
 }
 
 static zx_status sum_to(const zx_call *call, zx_err *err)
 {
-    sum_job j = {.r = sum_to_reduction(call),
+    sum_job j = {.r = zx_sum_to_reduction(&call->in[0].type.shape, &call->out[0].type.shape),
                  .kind = SUM_PLAIN,
                  .scale = 1.0,
                  .x = call->in[0].data,

@@ -1,7 +1,7 @@
 // reduce_grad.c - gradients of the reductions that aren't plain sums. float32; dy and y keep the
 // reduced dims as ones, so they are indexed by the kept dims alone.
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/reduce.h"
+#include "kernels/cpu/common.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #include "tests/kernels/one_call.h"
 
 #include "graph/op.h"
-#include "kernels/cpu/random.h"
+#include "kernels/random.h"
 
 // From the known-answer file of Random123, the generator's reference implementation.
 static const struct known_answer {
