@@ -8,6 +8,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/dims.h"
 
 // The numbers of the ops, call->op: as in graph/op.h, which kernels may not include.
 enum {
@@ -60,15 +61,6 @@ static cudaError_t zx_launch_as(const char *, void (*kernel)(P...), dim3 grid, d
     T *const name = reinterpret_cast<T *>(zx_dynamic_shared)
 #endif
 
-static inline int64_t zx_count(const zx_view *v)
-{
-    return zx_shape_count(&v->type.shape);
-}
-static inline bool zx_has(const zx_call *call, uint32_t i) // input i is there
-{
-    return i < call->n_in && call->in[i].data != NULL;
-}
-
 // ---- elementwise --------------------------------------------------------------------------------
 // A thread does ZX_EACH elements a block apart, so that loads are coalesced and several are under
 // way.
@@ -78,6 +70,16 @@ static inline unsigned zx_blocks(int64_t n) // of an elementwise launch over n >
 {
     return (unsigned)((n + ZX_BLOCK * ZX_EACH - 1) / (ZX_BLOCK * ZX_EACH));
 }
+// zx_launch_each(call, n, kernel, arguments...): such a launch on the call's stream; none where n
+// is 0.
+template <class... P, class... A>
+static cudaError_t zx_launch_each_as(const char *name, const zx_call *call, int64_t n,
+                                     void (*kernel)(P...), A... args)
+{
+    if (n == 0) return cudaSuccess;
+    return zx_launch_as(name, kernel, zx_blocks(n), ZX_BLOCK, 0, call->cuda->stream, args...);
+}
+#define zx_launch_each(...) zx_launch_each_as(#__VA_ARGS__, __VA_ARGS__)
 #define ZX_FOR_EACH(i, n)                                                                          \
     for (int64_t                                                                                   \
              i = (int64_t)blockIdx.x * (ZX_BLOCK * ZX_EACH) + threadIdx.x,                         \
@@ -110,6 +112,40 @@ template <> __device__ inline __half zx_from_float<__half>(float x)
 template <> __device__ inline __nv_bfloat16 zx_from_float<__nv_bfloat16>(float x)
 {
     return __float2bfloat16_rn(x);
+}
+
+// What f answers for a 0 of the C type: of a float type that is computed in float, and of an
+// unsigned integer of that many bytes, for what only moves elements.
+template <class F> static inline auto zx_of_float(zx_dtype t, F f)
+{
+    if (t == ZX_F16) return f(__half());
+    if (t == ZX_BF16) return f(__nv_bfloat16());
+    return f(0.0f);
+}
+template <class F> static inline auto zx_of_bytes(uint32_t bytes, F f)
+{
+    if (bytes == 1) return f((uint8_t)0);
+    if (bytes == 2) return f((uint16_t)0);
+    if (bytes == 4) return f((uint32_t)0);
+    return f((uint64_t)0);
+}
+
+// ---- checks -------------------------------------------------------------------------------------
+// prepare of kernels that are there for float32 alone, and need nothing made. Integers pass.
+static inline zx_status zx_prepare_f32(const zx_call *call, uint64_t *, void **, zx_err *err)
+{
+    for (uint32_t i = 0; i < call->n_in; i++) {
+        const zx_dtype t = call->in[i].type.dtype;
+        if (call->in[i].data != NULL && zx_dtype_is_float(t) && t != ZX_F32)
+            return ZX_FAIL(err, ZX_E_UNSUPPORTED, "no CUDA kernel for %s, only for float32",
+                           zx_dtypes[t].word);
+    }
+    return ZX_OK;
+}
+static inline zx_status zx_prepare_not_f64(const zx_call *call, uint64_t *, void **, zx_err *err)
+{
+    if (call->in[0].type.dtype != ZX_F64) return ZX_OK;
+    return ZX_FAIL(err, ZX_E_UNSUPPORTED, "no CUDA kernel for %s", zx_dtypes[ZX_F64].word);
 }
 
 // ---- faults -------------------------------------------------------------------------------------

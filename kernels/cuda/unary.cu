@@ -27,42 +27,26 @@ __global__ void __launch_bounds__(ZX_BLOCK) unary(const T *x, T *y, int64_t n, z
     ZX_FOR_EACH(i, n) y[i] = zx_from_float<T>(F::at(zx_to_float(x[i]), p));
 }
 
-template <class F, class T> cudaError_t launch_as(const zx_call *c, zx_unary_args p)
-{
-    const int64_t n = zx_count(&c->in[0]);
-    return zx_launch(unary<F, T>, zx_blocks(n), ZX_BLOCK, 0, c->cuda->stream,
-                     (const T *)c->in[0].data, (T *)c->out[0].data, n, p);
-}
 template <class F> cudaError_t launch(const zx_call *c, zx_unary_args p)
 {
-    switch (c->in[0].type.dtype) {
-    case ZX_F16:
-        return launch_as<F, __half>(c, p);
-    case ZX_BF16:
-        return launch_as<F, __nv_bfloat16>(c, p);
-    default:
-        return launch_as<F, float>(c, p);
-    }
+    const zx_view *x = &c->in[0];
+    return zx_of_float(x->type.dtype, [&](auto zero) {
+        using T = decltype(zero);
+        return zx_launch_each(c, zx_count(x), unary<F, T>, (const T *)x->data, (T *)c->out[0].data,
+                              zx_count(x), p);
+    });
 }
 
-struct row {
-    uint32_t op;
-    double alpha; // where absent
-    cudaError_t (*launch)(const zx_call *, zx_unary_args);
-};
 #define ZX_K_GELU_TANH ZX_K_GELU // the same op, by MODE
-const row rows[] = {
+const zx_unary_row rows[] = {
 #define ZX_UNARY(id, alpha, expr) {ZX_K_##id, alpha, launch<f_##id>},
 #include "kernels/unary.def"
 #undef ZX_UNARY
 };
 
-const row *find(const zx_call *call)
+const zx_unary_row *find(const zx_call *call)
 {
-    const bool tanh_form = call->op == ZX_K_GELU && zx_attr_int(call->attrs, ZX_A_MODE, 0) == 1;
-    for (uint32_t i = 0; i < ZX_COUNT(rows); i++)
-        if (rows[i].op == call->op) return &rows[i + (tanh_form ? 1 : 0)];
-    return NULL;
+    return zx_unary_find(rows, ZX_COUNT(rows), call);
 }
 
 // ---- integers and bools: wrapping ---------------------------------------------------------------
@@ -88,13 +72,6 @@ __global__ void __launch_bounds__(ZX_BLOCK) negation(const uint8_t *x, uint8_t *
     ZX_FOR_EACH(i, n) y[i] = x[i] == 0;
 }
 
-template <class T> cudaError_t launch_integers(const zx_call *c)
-{
-    const int64_t n = zx_count(&c->in[0]);
-    const bool is_signed = zx_dtypes[c->in[0].type.dtype].kind == ZX_KIND_INT;
-    return zx_launch(integers<T>, zx_blocks(n), ZX_BLOCK, 0, c->cuda->stream, c->op, is_signed,
-                     (const T *)c->in[0].data, (T *)c->out[0].data, n);
-}
 bool integers_know(uint32_t op, bool is_bool)
 {
     return is_bool ? op == ZX_K_NOT
@@ -104,20 +81,15 @@ bool integers_know(uint32_t op, bool is_bool)
 cudaError_t run_integers(const zx_call *c)
 {
     const zx_dtype t = c->in[0].type.dtype;
+    const int64_t n = zx_count(&c->in[0]);
+    const void *x = c->in[0].data;
     if (t == ZX_BOOL)
-        return zx_launch(negation, zx_blocks(zx_count(&c->in[0])), ZX_BLOCK, 0, c->cuda->stream,
-                         (const uint8_t *)c->in[0].data, (uint8_t *)c->out[0].data,
-                         zx_count(&c->in[0]));
-    switch (zx_dtype_bytes(t)) {
-    case 1:
-        return launch_integers<uint8_t>(c);
-    case 2:
-        return launch_integers<uint16_t>(c);
-    case 4:
-        return launch_integers<uint32_t>(c);
-    default:
-        return launch_integers<uint64_t>(c);
-    }
+        return zx_launch_each(c, n, negation, (const uint8_t *)x, (uint8_t *)c->out[0].data, n);
+    return zx_of_bytes(zx_dtype_bytes(t), [&](auto zero) {
+        using T = decltype(zero);
+        return zx_launch_each(c, n, integers<T>, c->op, zx_dtypes[t].kind == ZX_KIND_INT,
+                              (const T *)x, (T *)c->out[0].data, n);
+    });
 }
 
 zx_status prepare(const zx_call *call, uint64_t *work_bytes, void **state, zx_err *err)
@@ -132,10 +104,9 @@ zx_status prepare(const zx_call *call, uint64_t *work_bytes, void **state, zx_er
 
 zx_status run(const zx_call *call, zx_err *err)
 {
-    if (zx_count(&call->in[0]) == 0) return ZX_OK;
     if (!zx_dtype_is_float(call->in[0].type.dtype))
         return zx_cuda_check(run_integers(call), "unary", err);
-    const row *r = find(call);
+    const zx_unary_row *r = find(call);
     return zx_cuda_check(r->launch(call, zx_unary_args_of(call, r->alpha)), "unary", err);
 }
 
@@ -161,20 +132,17 @@ __global__ void __launch_bounds__(ZX_BLOCK) which(int64_t what, const T *x, uint
                ((what & MINUS) && v == -(double)INFINITY);
     }
 }
-template <class T> cudaError_t launch_which(const zx_call *c, int64_t what)
-{
-    const int64_t n = zx_count(&c->in[0]);
-    return zx_launch(which<T>, zx_blocks(n), ZX_BLOCK, 0, c->cuda->stream, what,
-                     (const T *)c->in[0].data, (uint8_t *)c->out[0].data, n);
-}
 zx_status run_which(const zx_call *c, int64_t what, zx_err *err)
 {
-    if (zx_count(&c->in[0]) == 0) return ZX_OK;
-    const zx_dtype t = c->in[0].type.dtype;
-    const cudaError_t e = t == ZX_F64    ? launch_which<double>(c, what)
-                          : t == ZX_F16  ? launch_which<__half>(c, what)
-                          : t == ZX_BF16 ? launch_which<__nv_bfloat16>(c, what)
-                                         : launch_which<float>(c, what);
+    const zx_view *x = &c->in[0];
+    const int64_t n = zx_count(x);
+    const auto launch_as = [&](auto zero) {
+        using T = decltype(zero);
+        return zx_launch_each(c, n, which<T>, what, (const T *)x->data, (uint8_t *)c->out[0].data,
+                              n);
+    };
+    const cudaError_t e =
+        x->type.dtype == ZX_F64 ? launch_as(0.0) : zx_of_float(x->type.dtype, launch_as);
     return zx_cuda_check(e, what == NOT_A_NUMBER ? "is_nan" : "is_inf", err);
 }
 zx_status run_is_nan(const zx_call *call, zx_err *err)

@@ -89,4 +89,21 @@ static inline zx_unary_args zx_unary_args_of(const zx_call *call, double absent_
     return p;
 }
 
+typedef struct zx_unary_row {
+    uint32_t op;
+    double alpha; // where absent
+    cudaError_t (*launch)(const zx_call *, zx_unary_args);
+} zx_unary_row;
+
+// NULL: the op isn't among the rows. GELU's next row is the same op, by MODE.
+static inline const zx_unary_row *zx_unary_find(const zx_unary_row *rows, size_t n,
+                                                const zx_call *call)
+{
+    const bool gelu = call->op == ZX_K_GELU || call->op == ZX_K_GELU_GRAD;
+    const bool tanh_form = gelu && zx_attr_int(call->attrs, ZX_A_MODE, 0) == 1;
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].op == call->op) return &rows[i + (tanh_form ? 1 : 0)];
+    return NULL;
+}
+
 #endif
