@@ -28,7 +28,14 @@ struct zx_cuda { // zx_call.cuda
     X(is_nan)                                                                                      \
     X(is_inf)                                                                                      \
     X(matmul)                                                                                      \
-    X(unary_grad)
+    X(unary_grad)                                                                                  \
+    X(binary)                                                                                      \
+    X(compare)                                                                                     \
+    X(pow_grad_x)                                                                                  \
+    X(cast)                                                                                        \
+    X(where)                                                                                       \
+    X(clip)                                                                                        \
+    X(clip_grad)
 #define X(name) extern const zx_kernel zx_cuda_##name;
 ZX_CUDA_KERNELS(X)
 #undef X
