@@ -35,7 +35,15 @@ struct zx_cuda { // zx_call.cuda
     X(cast)                                                                                        \
     X(where)                                                                                       \
     X(clip)                                                                                        \
-    X(clip_grad)
+    X(clip_grad)                                                                                   \
+    X(copy)                                                                                        \
+    X(transpose)                                                                                   \
+    X(expand)                                                                                      \
+    X(slice)                                                                                       \
+    X(slice_scatter)                                                                               \
+    X(concat)                                                                                      \
+    X(pad)                                                                                         \
+    X(pad_grad)
 #define X(name) extern const zx_kernel zx_cuda_##name;
 ZX_CUDA_KERNELS(X)
 #undef X
