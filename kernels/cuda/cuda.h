@@ -43,7 +43,15 @@ struct zx_cuda { // zx_call.cuda
     X(slice_scatter)                                                                               \
     X(concat)                                                                                      \
     X(pad)                                                                                         \
-    X(pad_grad)
+    X(pad_grad)                                                                                    \
+    X(gather)                                                                                      \
+    X(gather_elements)                                                                             \
+    X(gather_nd)                                                                                   \
+    X(gather_grad)                                                                                 \
+    X(gather_nd_grad)                                                                              \
+    X(scatter_nd)                                                                                  \
+    X(scatter_add_elements)                                                                        \
+    X(scatter_elements)
 #define X(name) extern const zx_kernel zx_cuda_##name;
 ZX_CUDA_KERNELS(X)
 #undef X
