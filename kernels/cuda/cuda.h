@@ -51,7 +51,12 @@ struct zx_cuda { // zx_call.cuda
     X(gather_nd_grad)                                                                              \
     X(scatter_nd)                                                                                  \
     X(scatter_add_elements)                                                                        \
-    X(scatter_elements)
+    X(scatter_elements)                                                                            \
+    X(reduce)                                                                                      \
+    X(sum_to)                                                                                      \
+    X(reduce_pick_grad)                                                                            \
+    X(reduce_prod_grad)                                                                            \
+    X(reduce_l2_grad)
 #define X(name) extern const zx_kernel zx_cuda_##name;
 ZX_CUDA_KERNELS(X)
 #undef X
