@@ -56,7 +56,15 @@ struct zx_cuda { // zx_call.cuda
     X(sum_to)                                                                                      \
     X(reduce_pick_grad)                                                                            \
     X(reduce_prod_grad)                                                                            \
-    X(reduce_l2_grad)
+    X(reduce_l2_grad)                                                                              \
+    X(softmax)                                                                                     \
+    X(softmax_grad)                                                                                \
+    X(layer_norm)                                                                                  \
+    X(layer_norm_grad)                                                                             \
+    X(rms_norm)                                                                                    \
+    X(rms_norm_grad)                                                                               \
+    X(batch_norm)                                                                                  \
+    X(batch_norm_grad)
 #define X(name) extern const zx_kernel zx_cuda_##name;
 ZX_CUDA_KERNELS(X)
 #undef X
