@@ -64,7 +64,10 @@ struct zx_cuda { // zx_call.cuda
     X(rms_norm)                                                                                    \
     X(rms_norm_grad)                                                                               \
     X(batch_norm)                                                                                  \
-    X(batch_norm_grad)
+    X(batch_norm_grad)                                                                             \
+    X(glu)                                                                                         \
+    X(glu_grad)                                                                                    \
+    X(rotary_embedding)
 #define X(name) extern const zx_kernel zx_cuda_##name;
 ZX_CUDA_KERNELS(X)
 #undef X
