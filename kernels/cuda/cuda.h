@@ -67,7 +67,11 @@ struct zx_cuda { // zx_call.cuda
     X(batch_norm_grad)                                                                             \
     X(glu)                                                                                         \
     X(glu_grad)                                                                                    \
-    X(rotary_embedding)
+    X(rotary_embedding)                                                                            \
+    X(cross_entropy)                                                                               \
+    X(cross_entropy_grad)                                                                          \
+    X(nll_loss)                                                                                    \
+    X(nll_loss_grad)
 #define X(name) extern const zx_kernel zx_cuda_##name;
 ZX_CUDA_KERNELS(X)
 #undef X
