@@ -71,7 +71,13 @@ struct zx_cuda { // zx_call.cuda
     X(cross_entropy)                                                                               \
     X(cross_entropy_grad)                                                                          \
     X(nll_loss)                                                                                    \
-    X(nll_loss_grad)
+    X(nll_loss_grad)                                                                               \
+    X(dropout)                                                                                     \
+    X(cum_sum)                                                                                     \
+    X(arg)                                                                                         \
+    X(top_k)                                                                                       \
+    X(one_hot)                                                                                     \
+    X(trilu)
 #define X(name) extern const zx_kernel zx_cuda_##name;
 ZX_CUDA_KERNELS(X)
 #undef X
