@@ -77,7 +77,14 @@ struct zx_cuda { // zx_call.cuda
     X(arg)                                                                                         \
     X(top_k)                                                                                       \
     X(one_hot)                                                                                     \
-    X(trilu)
+    X(trilu)                                                                                       \
+    X(max_pool)                                                                                    \
+    X(avg_pool)                                                                                    \
+    X(max_pool_grad)                                                                               \
+    X(avg_pool_grad)                                                                               \
+    X(conv)                                                                                        \
+    X(conv_grad_x)                                                                                 \
+    X(conv_grad_w)
 #define X(name) extern const zx_kernel zx_cuda_##name;
 ZX_CUDA_KERNELS(X)
 #undef X
