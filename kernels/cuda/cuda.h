@@ -84,7 +84,11 @@ struct zx_cuda { // zx_call.cuda
     X(avg_pool_grad)                                                                               \
     X(conv)                                                                                        \
     X(conv_grad_x)                                                                                 \
-    X(conv_grad_w)
+    X(conv_grad_w)                                                                                 \
+    X(attention)                                                                                   \
+    X(packed_attention)                                                                            \
+    X(attention_grad)                                                                              \
+    X(packed_attention_grad)
 #define X(name) extern const zx_kernel zx_cuda_##name;
 ZX_CUDA_KERNELS(X)
 #undef X
