@@ -6,6 +6,12 @@
 #include "graph/base/attr.h"
 #include "graph/base/tensor.h"
 
+#if defined(__CUDACC__) // what GPUs compute too
+#define ZX_BOTH __host__ __device__
+#else
+#define ZX_BOTH
+#endif
+
 ZX_BEGIN_C
 
 typedef struct zx_view { // a contiguous tensor in C order

@@ -5,12 +5,6 @@
 
 #include "kernels/kernel.h"
 
-#if defined(__CUDACC__)
-#define ZX_BOTH __host__ __device__
-#else
-#define ZX_BOTH
-#endif
-
 #define ZX_PHILOX_M0 0xd2511f53u
 #define ZX_PHILOX_M1 0xcd9e8d57u
 #define ZX_PHILOX_W0 0x9e3779b9u

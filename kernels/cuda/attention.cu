@@ -17,9 +17,9 @@ __global__ void __launch_bounds__(ZX_TEAM)
            zx_attention a, int64_t tiles)
 {
     ZX_SHARED(float, shared);
-    __shared__ float weights[QUERIES][ZX_COLUMNS + 1];
     float *const tq = shared, *const tk = tq + QUERIES * zx_tile_row(a.q.size);
     float *const tv = tk + ZX_COLUMNS * zx_tile_row(a.q.size);
+    zx_scores *const weights = (zx_scores *)(tv + ZX_COLUMNS * zx_tile_row(a.v.size));
     const int64_t head = blockIdx.x / tiles % a.q.n, batch = blockIdx.x / tiles / a.q.n;
     const int64_t first = blockIdx.x % tiles * QUERIES, kv = head / (a.q.n / a.k.n);
     const int group = (int)threadIdx.x / ZX_LANES, lane = (int)threadIdx.x % ZX_LANES;
@@ -31,8 +31,9 @@ __global__ void __launch_bounds__(ZX_TEAM)
     const int64_t keys = zx_keys_of(a, last - 1);
     float sum[ROWS][C], most[ROWS], total[ROWS];
     bool any[ROWS]; // the mask leaves the row a key
-    for (int i = 0; i < ROWS; i++) {
-        for (int c = 0; c < C; c++) sum[i][c] = 0.0f;
+    ZX_EVERY(i, ROWS)
+    {
+        ZX_EVERY(c, C) sum[i][c] = 0.0f;
         most[i] = -INFINITY;
         total[i] = 0.0f;
         any[i] = false;
@@ -45,10 +46,12 @@ __global__ void __launch_bounds__(ZX_TEAM)
         zx_tile_load(tv, v, at, ZX_COLUMNS, a.v.rows, a.v.size, a.v.of_row);
         __syncthreads();
         zx_tile_product(tq, tk, a.q.size, s);
-        for (int i = 0; i < ROWS; i++) {
+        ZX_EVERY(i, ROWS)
+        {
             const int64_t query = first + group + ZX_GROUPS * i;
             float high = most[i], part = 0.0f;
-            for (int j = 0; j < ZX_LANE_COLUMNS; j++) {
+            ZX_EVERY(j, ZX_LANE_COLUMNS)
+            {
                 float capped;
                 bool open;
                 s[i][j] = zx_score(a, mask, batch, head, query, at + lane + ZX_LANES * j, s[i][j],
@@ -59,30 +62,32 @@ __global__ void __launch_bounds__(ZX_TEAM)
             high = zx_lanes_max(high);
             const float shift = high == -INFINITY ? 0.0f : high; // not -inf + inf
             const float kept = most[i] == -INFINITY ? 1.0f : expf(most[i] - shift);
-            for (int j = 0; j < ZX_LANE_COLUMNS; j++) {
+            ZX_EVERY(j, ZX_LANE_COLUMNS)
+            {
                 const float p = expf(s[i][j] - shift);
                 weights[group + ZX_GROUPS * i][lane + ZX_LANES * j] = p;
                 part += p;
             }
             total[i] = total[i] * kept + zx_lanes_sum(part);
-            for (int c = 0; c < C; c++) sum[i][c] *= kept;
+            ZX_EVERY(c, C) sum[i][c] *= kept;
             most[i] = high;
         }
         __syncwarp(); // a row's weights are of this warp
         zx_tile_add(weights, tv, a.v.size, sum);
     }
-    for (int i = 0; i < ROWS; i++) {
+    ZX_EVERY(i, ROWS)
+    {
         const int64_t query = first + group + ZX_GROUPS * i;
         const bool out = zx_lanes_max(any[i] ? 1.0f : 0.0f) == 0.0f;
         // Scores that became -inf by themselves are undefined.
         const float part = out ? 0.0f : most[i] == -INFINITY ? NAN : 1.0f / total[i];
-        for (int c = 0; c < C; c++) sum[i][c] = out ? 0.0f : sum[i][c] * part;
+        ZX_EVERY(c, C) sum[i][c] = out ? 0.0f : sum[i][c] * part;
         if (out && a.mean && query < a.q.rows) {
-            for (int64_t j = 0; j < keys; j++)
-                for (int c = 0; c < C; c++)
-                    if (lane + ZX_LANES * c < a.v.size)
-                        sum[i][c] += v[j * a.v.of_row + lane + ZX_LANES * c];
-            for (int c = 0; c < C && keys > 0; c++) sum[i][c] /= (float)keys;
+            for (int64_t j = 0; j < keys; j++) ZX_EVERY(c, C)
+            if (lane + ZX_LANES * c < a.v.size)
+                sum[i][c] += v[j * a.v.of_row + lane + ZX_LANES * c];
+            ZX_EVERY(c, C)
+            if (keys > 0) sum[i][c] /= (float)keys;
         }
         if (lane == 0 && query < a.q.rows && lses != NULL)
             lses[(batch * a.q.n + head) * a.q.rows + query] =
@@ -108,7 +113,8 @@ zx_status run(const zx_call *c, bool packed, zx_err *err)
     const float *v = packed ? q + a.v_first : (const float *)c->in[2].data;
     const int64_t tiles = (a.q.rows + QUERIES - 1) / QUERIES, blocks = a.batch * a.q.n * tiles;
     const size_t shared = sizeof(float) * (size_t)((QUERIES + ZX_COLUMNS) * zx_tile_row(a.q.size) +
-                                                   ZX_COLUMNS * zx_tile_row(a.v.size));
+                                                   ZX_COLUMNS * zx_tile_row(a.v.size)) +
+                          zx_scores_bytes(QUERIES);
     if (blocks == 0 || a.v.size == 0) return ZX_OK;
     const auto launch = [&](auto kernel) {
         return zx_launch(kernel, (unsigned)blocks, ZX_TEAM, shared, c->cuda->stream, q, k, v,

@@ -102,6 +102,13 @@ static inline zx_status zx_attention_check(const zx_attention *a, zx_err *err)
 }
 
 // ---- tiles --------------------------------------------------------------------------------------
+// Scores, or their slopes: 32 columns, and one more so that rows begin in other banks. All that is
+// shared is asked for at the launch: with memory beside it 48 KiB would be the most.
+typedef float zx_scores[ZX_COLUMNS + 1];
+static inline size_t zx_scores_bytes(int rows)
+{
+    return (size_t)rows * sizeof(zx_scores);
+}
 // A row's floats in shared memory: whole quads, and one more so that rows begin in other banks.
 static __device__ __host__ inline int zx_tile_row(int64_t size)
 {
@@ -124,50 +131,54 @@ static __device__ inline void zx_tile_product(const float *a, const float *b, in
 {
     const int wide = zx_tile_row(size);
     const int group = (int)threadIdx.x / ZX_LANES, lane = (int)threadIdx.x % ZX_LANES;
-    for (int i = 0; i < R; i++)
-        for (int j = 0; j < ZX_LANE_COLUMNS; j++) s[i][j] = 0.0f;
+    ZX_EVERY(i, R)
+    ZX_EVERY(j, ZX_LANE_COLUMNS) s[i][j] = 0.0f;
     for (int d = 0; d < wide - 4; d += 4) {
         float4 of_a[R], of_b[ZX_LANE_COLUMNS];
-        for (int i = 0; i < R; i++)
-            of_a[i] = *(const float4 *)&a[(group + ZX_GROUPS * i) * wide + d];
-        for (int j = 0; j < ZX_LANE_COLUMNS; j++)
-            of_b[j] = *(const float4 *)&b[(lane + ZX_LANES * j) * wide + d];
-        for (int i = 0; i < R; i++)
-            for (int j = 0; j < ZX_LANE_COLUMNS; j++) {
-                s[i][j] += of_a[i].x * of_b[j].x;
-                s[i][j] += of_a[i].y * of_b[j].y;
-                s[i][j] += of_a[i].z * of_b[j].z;
-                s[i][j] += of_a[i].w * of_b[j].w;
-            }
+        ZX_EVERY(i, R)
+        of_a[i] = *(const float4 *)&a[(group + ZX_GROUPS * i) * wide + d];
+        ZX_EVERY(j, ZX_LANE_COLUMNS)
+        of_b[j] = *(const float4 *)&b[(lane + ZX_LANES * j) * wide + d];
+        ZX_EVERY(i, R)
+        ZX_EVERY(j, ZX_LANE_COLUMNS)
+        {
+            s[i][j] += of_a[i].x * of_b[j].x;
+            s[i][j] += of_a[i].y * of_b[j].y;
+            s[i][j] += of_a[i].z * of_b[j].z;
+            s[i][j] += of_a[i].w * of_b[j].w;
+        }
     }
 }
 // sum[i][c] += weights row group + 16 i times the 32 rows of x, numbers lane + 8 c.
 template <int R, int C>
-static __device__ inline void zx_tile_add(const float (*weights)[ZX_COLUMNS + 1], const float *x,
-                                          int64_t size, float (&sum)[R][C])
+static __device__ inline void zx_tile_add(const zx_scores *weights, const float *x, int64_t size,
+                                          float (&sum)[R][C])
 {
     const int wide = zx_tile_row(size);
     const int group = (int)threadIdx.x / ZX_LANES, lane = (int)threadIdx.x % ZX_LANES;
     for (int j = 0; j < ZX_COLUMNS; j++) {
         float w[R];
-        for (int i = 0; i < R; i++) w[i] = weights[group + ZX_GROUPS * i][j];
-        for (int c = 0; c < C; c++) {
+        ZX_EVERY(i, R) w[i] = weights[group + ZX_GROUPS * i][j];
+        ZX_EVERY(c, C)
+        {
             const int at = lane + ZX_LANES * c;
             const float v = at < size ? x[j * wide + at] : 0.0f;
-            for (int i = 0; i < R; i++) sum[i][c] += w[i] * v;
+            ZX_EVERY(i, R) sum[i][c] += w[i] * v;
         }
     }
 }
-// Writes the sums of rows [first, first + 16 R), times factor[i].
+// Writes the sums of rows [first, first + 16 R).
 template <int R, int C>
 static __device__ inline void zx_tile_store(float *y, int64_t first, int64_t rows, int64_t size,
                                             int64_t of_row, const float (&sum)[R][C])
 {
     const int group = (int)threadIdx.x / ZX_LANES, lane = (int)threadIdx.x % ZX_LANES;
-    for (int i = 0; i < R; i++) {
+    ZX_EVERY(i, R)
+    {
         const int64_t row = first + group + ZX_GROUPS * i;
-        for (int c = 0; c < C && row < rows; c++)
-            if (lane + ZX_LANES * c < size) y[row * of_row + lane + ZX_LANES * c] = sum[i][c];
+        ZX_EVERY(c, C)
+        if (row < rows && lane + ZX_LANES * c < size)
+            y[row * of_row + lane + ZX_LANES * c] = sum[i][c];
     }
 }
 static __device__ inline float zx_lanes_sum(float x) // over the 8 threads of a group

@@ -69,10 +69,10 @@ __global__ void __launch_bounds__(ZX_TEAM)
                  const float *deltas, const void *mask, float *dq, zx_attention a, int64_t tiles)
 {
     ZX_SHARED(float, shared);
-    __shared__ float ds[TILE][ZX_COLUMNS + 1];
     const int of_q = zx_tile_row(a.q.size), of_v = zx_tile_row(a.v.size);
     float *const tq = shared, *const tk = tq + TILE * of_q;
     float *const tdy = tk + ZX_COLUMNS * of_q, *const tv = tdy + TILE * of_v;
+    zx_scores *const ds = (zx_scores *)(tv + ZX_COLUMNS * of_v);
     const int64_t head = blockIdx.x / tiles % a.q.n, batch = blockIdx.x / tiles / a.q.n;
     const int64_t first = blockIdx.x % tiles * TILE, kv = head / (a.q.n / a.k.n);
     const int group = (int)threadIdx.x / ZX_LANES, lane = (int)threadIdx.x % ZX_LANES;
@@ -80,9 +80,10 @@ __global__ void __launch_bounds__(ZX_TEAM)
     const int64_t keys = zx_keys_of(a, end - 1);
     float sum[ROWS][C];
     known of_row[ROWS];
-    for (int i = 0; i < ROWS; i++) {
+    ZX_EVERY(i, ROWS)
+    {
         of_row[i] = known_of(a, lses, deltas, batch, head, first + group + ZX_GROUPS * i);
-        for (int c = 0; c < C; c++) sum[i][c] = 0.0f;
+        ZX_EVERY(c, C) sum[i][c] = 0.0f;
     }
     k += zx_head_at(a.k, batch, kv);
     v += zx_head_at(a.v, batch, kv);
@@ -97,11 +98,11 @@ __global__ void __launch_bounds__(ZX_TEAM)
         __syncthreads();
         zx_tile_product(tq, tk, a.q.size, s);
         zx_tile_product(tdy, tv, a.v.size, dp);
-        for (int i = 0; i < ROWS; i++)
-            for (int j = 0; j < ZX_LANE_COLUMNS; j++)
-                slope(a, mask, batch, head, first + group + ZX_GROUPS * i, at + lane + ZX_LANES * j,
-                      s[i][j], dp[i][j], of_row[i].lse, of_row[i].delta,
-                      &ds[group + ZX_GROUPS * i][lane + ZX_LANES * j]);
+        ZX_EVERY(i, ROWS)
+        ZX_EVERY(j, ZX_LANE_COLUMNS)
+        slope(a, mask, batch, head, first + group + ZX_GROUPS * i, at + lane + ZX_LANES * j,
+              s[i][j], dp[i][j], of_row[i].lse, of_row[i].delta,
+              &ds[group + ZX_GROUPS * i][lane + ZX_LANES * j]);
         __syncwarp(); // a row's slopes are of this warp
         zx_tile_add(ds, tk, a.q.size, sum);
     }
@@ -116,18 +117,18 @@ __global__ void __launch_bounds__(ZX_TEAM)
               int64_t tiles)
 {
     ZX_SHARED(float, shared);
-    __shared__ float p[TILE][ZX_COLUMNS + 1], ds[TILE][ZX_COLUMNS + 1];
     const int of_q = zx_tile_row(a.q.size), of_v = zx_tile_row(a.v.size);
     float *const tk = shared, *const tq = tk + TILE * of_q;
     float *const tv = tq + ZX_COLUMNS * of_q, *const tdy = tv + TILE * of_v;
+    zx_scores *const p = (zx_scores *)(tdy + ZX_COLUMNS * of_v), *const ds = p + TILE;
     const int64_t kv = blockIdx.x / tiles % a.k.n, batch = blockIdx.x / tiles / a.k.n;
     const int64_t first = blockIdx.x % tiles * TILE, shared_by = a.q.n / a.k.n;
     const int group = (int)threadIdx.x / ZX_LANES, lane = (int)threadIdx.x % ZX_LANES;
     // Queries before the first that sees one of these keys have nothing to give.
     const int64_t before = a.causal && first > a.shift ? first - a.shift : 0;
     float of_k[ROWS][C], of_v_sum[ROWS][C];
-    for (int i = 0; i < ROWS; i++)
-        for (int c = 0; c < C; c++) of_k[i][c] = of_v_sum[i][c] = 0.0f;
+    ZX_EVERY(i, ROWS)
+    ZX_EVERY(c, C) of_k[i][c] = of_v_sum[i][c] = 0.0f;
     zx_tile_load(tk, k + zx_head_at(a.k, batch, kv), first, TILE, a.k.rows, a.q.size, a.k.of_row);
     zx_tile_load(tv, v + zx_head_at(a.v, batch, kv), first, TILE, a.v.rows, a.v.size, a.v.of_row);
     for (int64_t head = kv * shared_by; head < (kv + 1) * shared_by; head++)
@@ -141,10 +142,12 @@ __global__ void __launch_bounds__(ZX_TEAM)
             __syncthreads();
             zx_tile_product(tk, tq, a.q.size, s);
             zx_tile_product(tv, tdy, a.v.size, dp);
-            for (int j = 0; j < ZX_LANE_COLUMNS; j++) {
+            ZX_EVERY(j, ZX_LANE_COLUMNS)
+            {
                 const int column = lane + ZX_LANES * j;
                 const known of = known_of(a, lses, deltas, batch, head, at + column);
-                for (int i = 0; i < ROWS; i++) {
+                ZX_EVERY(i, ROWS)
+                {
                     const int row = group + ZX_GROUPS * i;
                     p[row][column] = slope(a, mask, batch, head, at + column, first + row, s[i][j],
                                            dp[i][j], of.lse, of.delta, &ds[row][column]);
@@ -190,7 +193,8 @@ cudaError_t launch(const zx_call *c, bool packed)
     const int64_t q_tiles = (a.q.rows + TILE - 1) / TILE, k_tiles = (a.k.rows + TILE - 1) / TILE;
     const int64_t q_blocks = a.batch * a.q.n * q_tiles, k_blocks = a.batch * a.k.n * k_tiles;
     const size_t shared = sizeof(float) * (TILE + ZX_COLUMNS) *
-                          (size_t)(zx_tile_row(a.q.size) + zx_tile_row(a.v.size));
+                              (size_t)(zx_tile_row(a.q.size) + zx_tile_row(a.v.size)) +
+                          2 * zx_scores_bytes(TILE);
     cudaStream_t s = c->cuda->stream;
     cudaError_t e = zx_launch_each(c, rows, dots, dy, (const float *)c->in[y].data, delta, rows, a);
     const auto queries = [&](auto kernel) {

@@ -52,6 +52,13 @@ static cudaError_t zx_launch_as(const char *, void (*kernel)(P...), dim3 grid, d
 #endif
 #define zx_launch(...) zx_launch_as(#__VA_ARGS__, __VA_ARGS__)
 
+// A loop over what a thread has in registers: n is a constant, and nothing is looked up by i.
+#if defined(ZX_CUDA_STANDIN)
+#define ZX_EVERY(i, n) for (int i = 0; i < (n); i++)
+#else
+#define ZX_EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)
+#endif
+
 // The dynamic shared memory of the block, as an array of T.
 #if defined(ZX_CUDA_STANDIN)
 #define ZX_SHARED(T, name) T *const name = static_cast<T *>(zx_standin_shared())

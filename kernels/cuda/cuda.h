@@ -12,6 +12,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/kernel.h"
+#include "kernels/optim.h"
 
 ZX_BEGIN_C
 
@@ -88,13 +89,38 @@ struct zx_cuda { // zx_call.cuda
     X(attention)                                                                                   \
     X(packed_attention)                                                                            \
     X(attention_grad)                                                                              \
-    X(packed_attention_grad)
+    X(packed_attention_grad)                                                                       \
+    X(linear_cross_entropy)                                                                        \
+    X(linear_cross_entropy_grad)                                                                   \
+    X(resize)                                                                                      \
+    X(resize_grad)
 #define X(name) extern const zx_kernel zx_cuda_##name;
 ZX_CUDA_KERNELS(X)
 #undef X
 
 // The kernel of an op (zx_op_id), or NULL.
 const zx_kernel *zx_cuda_kernel(uint32_t op);
+
+// ---- what plan instructions other than EXEC compute, as kernels/cpu/cpu.h has it: all pointers
+// are device memory, the work is queued on cuda->stream.
+// ----------------------------------------------
+zx_status zx_cuda_adam(float *p, const float *g, float *m, float *v, int64_t n,
+                       const zx_adam_args *a, const struct zx_cuda *cuda, zx_err *err);
+// m may be NULL without momentum.
+zx_status zx_cuda_sgd(float *p, const float *g, float *m, int64_t n, const zx_sgd_args *a,
+                      const struct zx_cuda *cuda, zx_err *err);
+// out[i] = from[i] + from[stride + i] + ..., of `ranks` operands in order; added to what out held
+// if `add`. out may be one of the operands.
+zx_status zx_cuda_sum_ranks(float *out, const float *from, int64_t stride, uint32_t ranks,
+                            int64_t n, bool add, const struct zx_cuda *cuda, zx_err *err);
+// *sum = the sum of squares, in double, over fixed parts of 4096 elements. work:
+// zx_cuda_square_work(n) bytes.
+uint64_t zx_cuda_square_work(int64_t n);
+zx_status zx_cuda_square_sum(const float *x, int64_t n, void *work, double *sum,
+                             const struct zx_cuda *cuda, zx_err *err);
+// *first = index of the first element that is NaN (or, with `inf`, infinite); -1: none.
+zx_status zx_cuda_find_nonfinite(const float *x, int64_t n, bool inf, int64_t *first,
+                                 const struct zx_cuda *cuda, zx_err *err);
 
 // ZX_OK, or E_DEVICE with CUDA's own words: "unary: cudaErrorInvalidValue: invalid argument".
 zx_status zx_cuda_check(cudaError_t e, const char *what, zx_err *err);
