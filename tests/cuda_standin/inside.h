@@ -18,6 +18,15 @@ void __tsan_acquire(void *at);
 void __tsan_release(void *at);
 #define SI_ACQUIRE(at) __tsan_acquire(at)
 #define SI_RELEASE(at) __tsan_release(at)
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+// What lies behind the stand-in's locks is its own: C library calls on it are no races.
+#define SI_OWN_BEGIN()                                                                             \
+    (AnnotateIgnoreReadsBegin(__FILE__, __LINE__), AnnotateIgnoreWritesBegin(__FILE__, __LINE__))
+#define SI_OWN_END()                                                                               \
+    (AnnotateIgnoreReadsEnd(__FILE__, __LINE__), AnnotateIgnoreWritesEnd(__FILE__, __LINE__))
 void __tsan_read_range(void *at, unsigned long bytes);
 void __tsan_write_range(void *at, unsigned long bytes);
 #define SI_READS(at, bytes) __tsan_read_range((void *)(uintptr_t)(at), (bytes))
@@ -25,6 +34,8 @@ void __tsan_write_range(void *at, unsigned long bytes);
 #else
 #define SI_ACQUIRE(at) ((void)(at))
 #define SI_RELEASE(at) ((void)(at))
+#define SI_OWN_BEGIN() ((void)0)
+#define SI_OWN_END() ((void)0)
 #define SI_READS(at, bytes) ((void)(at))
 #define SI_WRITES(at, bytes) ((void)(at))
 #endif

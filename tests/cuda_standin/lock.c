@@ -22,12 +22,14 @@ void si_wake(_Atomic uint32_t *word)
 void si_lock_take(si_lock *l)
 {
     uint32_t free_ = 0;
-    if (atomic_compare_exchange_strong(&l->held, &free_, 1)) return;
-    while (atomic_exchange(&l->held, 2) != 0) si_sleep_while(&l->held, 2);
+    if (!atomic_compare_exchange_strong(&l->held, &free_, 1))
+        while (atomic_exchange(&l->held, 2) != 0) si_sleep_while(&l->held, 2);
+    SI_OWN_BEGIN();
 }
 
 void si_lock_give(si_lock *l)
 {
+    SI_OWN_END();
     if (atomic_exchange(&l->held, 0) == 2) si_wake(&l->held);
 }
 
