@@ -116,7 +116,8 @@ zx_product product_for(const job &j, part of, int64_t n)
                    : of == DX   ? product_of(n, j.classes, j.size, false, !j.trans)
                    : j.trans    ? product_of(j.classes, n, j.size, true, false)
                                 : product_of(j.size, n, j.classes, true, false);
-    p.bias = of == SCORES && zx_has(j.call, j.x + 3);
+    p.bias = of == SCORES && j.call->n_in > j.x + 3 && // an omitted view is zeroed
+             j.call->in[j.x + 3].type.shape.rank == 1;
     return p;
 }
 
