@@ -270,13 +270,49 @@ static void halves(void **state ZX_UNUSED)
     }
 }
 
-// The same elements are kept: both draw from {1, 2, 3}, KEY and the element's index.
-static void dropout(void **state ZX_UNUSED)
-{
-    const op_case row = {"", ZX_OP_DROPOUT, "f32[3,100]", "RATIO=0.3 KEY=7", "f32[3,100]", ""};
-    const void *at = &row;
-    values((void **)(uintptr_t)&at);
-}
+// ---- sizes at which launches differ: rows of a block, several tiles and pieces ------------------
+
+#define CONV1 "STRIDES=1,1 PADS=1,1,1,1 DILATIONS=1,1 GROUP=1"
+static const op_case larger[] = {
+    {"the CPU's elements are kept", ZX_OP_DROPOUT, "f32[3,100]", "RATIO=0.3 KEY=7", "f32[3,100]",
+     ""}, // both draw from {1, 2, 3}, KEY and the element's index
+    {"softmax of a block", ZX_OP_SOFTMAX, "f32[3,1500]", "AXIS=1", "f32[3,1500]", ""},
+    {"its gradient", ZX_OP_SOFTMAX_GRAD, "f32[3,1500] f32[3,1500]:pos", "AXIS=1", "f32[3,1500]",
+     ""},
+    {"norm of a block", ZX_OP_LAYER_NORM, "f32[3,1100] f32[1100] f32[1100]", "AXIS=1 EPSILON=1e-5",
+     "f32[3,1100] f32[3,1] f32[3,1]", ""},
+    {"its gradient", ZX_OP_LAYER_NORM_GRAD,
+     "f32[2,1100] f32[2,1100] f32[2,1] f32[2,1]:pos f32[1100]", "AXIS=1",
+     "f32[2,1100] f32[1100] f32[1100]", ""},
+    {"columns in pieces", ZX_OP_LAYER_NORM_GRAD,
+     "f32[200,40] f32[200,40] f32[200,1] f32[200,1]:pos f32[40]", "AXIS=1",
+     "f32[200,40] f32[40] f32[40]", ""},
+    {"indices beyond one list, rows beyond one tile", ZX_OP_GATHER_GRAD, "f32[600,3] i64[600]:<200",
+     "AXIS=0 SHAPE=200,3", "f32[200,3]", ""},
+    {"columns beyond one block, over a sum", ZX_OP_GATHER_GRAD,
+     "f32[2,5,300] i32[5]:<3 f32[2,3,300]", "AXIS=1 SHAPE=2,3,300", "f32[2,3,300]", ""},
+    {"a sum down in pieces", ZX_OP_REDUCE_SUM, "f32[3000,5]", "AXES=0 KEEPDIMS=0", "f32[5]", ""},
+    {"a maximum down in pieces", ZX_OP_REDUCE_MAX, "i32[3000,5]:+-9999", "AXES=0 KEEPDIMS=0",
+     "i32[5]", ""},
+    {"a product of few in pieces", ZX_OP_CONV, "f32[2,40,5,5] f32[3,40,3,3] f32[3]", CONV1,
+     "f32[2,3,5,5]", ""},
+    {"a product of many in pieces", ZX_OP_CONV, "f32[1,30,6,6] f32[20,30,3,3] f32[20]", CONV1,
+     "f32[1,20,6,6]", ""},
+    {"its gradient", ZX_OP_CONV_GRAD_X, "f32[1,30,6,6] f32[30,70,3,3]", CONV1 " SHAPE=1,70,6,6",
+     "f32[1,70,6,6]", ""},
+    {"the weights' gradient in pieces", ZX_OP_CONV_GRAD_W, "f32[8,3,9,9] f32[8,20,9,9]",
+     CONV1 " SHAPE=20,3,3,3", "f32[20,3,3,3]", ""},
+    {"sums over many warps", ZX_OP_CUM_SUM, "f32[2,100]", "AXIS=1 EXCLUSIVE=1", "f32[2,100]", ""},
+    {"the first of a block", ZX_OP_ARG_MAX, "f32[2,1500]:tie", "AXIS=1 KEEPDIMS=0", "i64[2]", ""},
+    {"the best of a block", ZX_OP_TOP_K, "f32[2,1500]:tie", "AXIS=1 K=3 LARGEST=1",
+     "f32[2,3] i64[2,3]", ""},
+    {"heads of 128", ZX_OP_ATTENTION, "f32[1,2,3,128] f32[1,1,40,128] f32[1,1,40,120]", "SCALE=0.1",
+     "f32[1,2,3,120] f32[1,2,3]", ""},
+    {"their gradient", ZX_OP_ATTENTION_GRAD,
+     "f32[1,1,40,100] f32[1,1,40,128] f32[1,1,50,128] f32[1,1,50,100] f32[1,1,40,100] "
+     "f32[1,1,40]:pos",
+     "SCALE=0.05", "f32[1,1,40,128] f32[1,1,50,128] f32[1,1,50,100]", ""},
+};
 
 // Every kernel of cuda.h ran for some op.
 static void every_kernel(void **state ZX_UNUSED)
@@ -309,7 +345,7 @@ static int start(void **state ZX_UNUSED)
 
 int main(void)
 {
-    static struct CMUnitTest tests[2 * ZX_COUNT(cases) + 3];
+    static struct CMUnitTest tests[2 * ZX_COUNT(cases) + ZX_COUNT(larger) + 2];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(cases); i++) {
         if (zx_cuda_kernel(cases[i].op) != NULL)
@@ -318,7 +354,8 @@ int main(void)
             tests[n++] = zx_case(cases[i].name, gradients, &cases[i]);
     }
     tests[n++] = zx_case("halves", halves, NULL);
-    tests[n++] = zx_case("dropout", dropout, NULL);
+    for (size_t i = 0; i < ZX_COUNT(larger); i++)
+        tests[n++] = zx_case(larger[i].name, values, &larger[i]);
     tests[n++] = zx_case("every kernel", every_kernel, NULL);
     for (size_t i = 0; i < n; i++) tests[i].setup_func = start;
     return _cmocka_run_group_tests("cuda_standin.ops", tests, n, NULL, fresh);
