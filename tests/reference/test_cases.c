@@ -18,6 +18,9 @@
 #include "proto/safetensors.h"
 
 #define TOLERANCE 2e-5
+#ifndef ZX_CASES_ON
+#define ZX_CASES_ON "" // options: what computes
+#endif
 
 typedef struct run {
     const char *name, *model;
@@ -80,7 +83,7 @@ static void train(const run *k, json_t *e, size_t steps, const char *folder)
     size_t n = (size_t)snprintf(
         command, sizeof command,
         ZX_PROGRAM " train %s/%s/model.onnx --config %s --steps %zu --ranks %d --log %s/log.jsonl "
-                   "--dump-grads %s/grads.safetensors --save %s/out %s",
+                   "--dump-grads %s/grads.safetensors --save %s/out " ZX_CASES_ON " %s",
         cases, k->model, path, steps, k->ranks, folder, folder, folder, k->extra ? k->extra : "");
     const char *name;
     json_t *unused;

@@ -1,0 +1,291 @@
+// comm_nccl.c - collectives by NCCL: a launch of many units is one group call, each unit in place.
+//
+// Gathers and reductions have a communicator each, so that neither waits for the other's turn. NCCL
+// adds in an order of its own; so gradients are exchanged, and added here in rank order, which
+// gives the same bits whatever is reduced with what. It moves as many bytes as a reduce-scatter
+// would.
+// SPDX-License-Identifier: Apache-2.0
+#include <nccl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/cuda/collect.h"
+#include "runtime/cuda/gpu.h"
+
+enum { GATHERS, REDUCTIONS, COMMS };
+
+struct zx_gpu_link {
+    ncclComm_t comm[COMMS];
+    float *rows[ZX_STREAM_COUNT]; // a row a rank, of what is summed on that stream
+};
+
+static zx_status nccl_check(ncclResult_t r, const char *what, ncclComm_t c, zx_err *err)
+{
+    if (r == ncclSuccess) return ZX_OK;
+    const char *last = c != NULL ? ncclGetLastError(c) : "";
+    return ZX_FAIL(err, ZX_E_DEVICE, "NCCL: %s: %s%s%s", what, ncclGetErrorString(r),
+                   last[0] != '\0' ? ": " : "", last);
+}
+static bool went(zx_session *s, uint32_t at, ncclResult_t r, const char *what, ncclComm_t c)
+{
+    zx_err why = {0};
+    return nccl_check(r, what, c, &why) == ZX_OK || zx_gpu_fail(s, at, &why);
+}
+
+static ncclComm_t comm_of(const zx_session *s, uint32_t at)
+{
+    return s->gpu->link->comm[s->plan->insns[at].stream == ZX_S_REDUCE ? REDUCTIONS : GATHERS];
+}
+
+// ---- scratch ------------------------------------------------------------------------------------
+
+// Bytes of the rows of each stream; they begin one after the other.
+static uint64_t layout(const zx_session *s, uint64_t at[ZX_STREAM_COUNT])
+{
+    const zx_plan *p = s->plan;
+    uint64_t most[ZX_STREAM_COUNT] = {0}, end = 0;
+    for (uint32_t i = 0; i < p->n_insns; i++) {
+        const zx_insn *insn = &p->insns[i];
+        uint64_t bytes = 0;
+        if (insn->id == ZX_I_REDUCE || insn->id == ZX_I_ALLREDUCE)
+            bytes = zx_gpu_row(p, &p->launches[insn->a]) * sizeof(float);
+        if (insn->id == ZX_I_COMMIT)
+            bytes = zx_type_bytes(&s->graph->values[s->graph->buffers[insn->a].value].type);
+        if (bytes > most[insn->stream]) most[insn->stream] = bytes;
+    }
+    for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) {
+        at[k] = end;
+        end = zx_align_up(end + most[k] * s->ranks, ZX_ALIGN);
+    }
+    return end;
+}
+
+static uint64_t nccl_scratch(const zx_session *s)
+{
+    uint64_t at[ZX_STREAM_COUNT];
+    return layout(s, at);
+}
+
+// ---- gathers ------------------------------------------------------------------------------------
+
+static ncclResult_t gather_unit(const zx_session *s, const zx_member *m, ncclComm_t c,
+                                cudaStream_t q)
+{
+    const zx_unit *u = &s->plan->units[m->unit];
+    const float *from = zx_slot_at(s, u->param_slot);
+    if (u->param_whole) from += (int64_t)s->rank * u->shard;
+    return ncclAllGather(from, zx_slot_at(s, m->slot), (size_t)u->shard, ncclFloat32, c, q);
+}
+
+static bool nccl_gather(zx_session *s, uint32_t at, const zx_launch *l, cudaStream_t q)
+{
+    const ncclComm_t c = comm_of(s, at);
+    if (l->flat != ZX_NONE) {
+        float *flat = zx_slot_at(s, l->flat);
+        const uint64_t row = zx_launch_row(s->plan, l);
+        return went(s, at,
+                    ncclAllGather(flat + s->rank * row, flat, (size_t)row, ncclFloat32, c, q),
+                    "ncclAllGather", c);
+    }
+    ncclResult_t r = ncclGroupStart();
+    for (uint32_t i = l->member; i < l->member + l->n_members && r == ncclSuccess; i++)
+        r = gather_unit(s, &s->plan->members[i], c, q);
+    const ncclResult_t end = ncclGroupEnd();
+    return went(s, at, r != ncclSuccess ? r : end, "ncclAllGather", c);
+}
+
+// ---- reductions ---------------------------------------------------------------------------------
+
+// Everybody's pieces of what this rank adds up, its own among them, into `rows`.
+static ncclResult_t exchange(zx_session *s, const zx_launch *l, float *rows, ncclComm_t c,
+                             cudaStream_t q)
+{
+    const uint64_t row = zx_gpu_row(s->plan, l);
+    uint64_t place = 0;
+    ncclResult_t e = ncclGroupStart();
+    for (uint32_t i = l->member; i < l->member + l->n_members; i++) {
+        const zx_member *m = &s->plan->members[i];
+        const zx_unit *u = &s->plan->units[m->unit];
+        int64_t own, theirs;
+        const int64_t n = zx_unit_piece(u, s->rank, &own);
+        for (uint32_t r = 0; r < s->ranks && e == ncclSuccess; r++) {
+            const int64_t k = zx_unit_piece(u, r, &theirs);
+            if (k > 0)
+                e = ncclSend(zx_gpu_operand(s, l, m, r, theirs), (size_t)k, ncclFloat32, (int)r, c,
+                             q);
+            if (n > 0 && e == ncclSuccess)
+                e = ncclRecv(rows + r * row + place, (size_t)n, ncclFloat32, (int)r, c, q);
+        }
+        place += (uint64_t)u->shard;
+    }
+    const ncclResult_t end = ncclGroupEnd();
+    return e != ncclSuccess ? e : end;
+}
+
+// The pieces that each rank has added up, to all.
+static ncclResult_t spread(zx_session *s, const zx_launch *l, ncclComm_t c, cudaStream_t q)
+{
+    ncclResult_t e = ncclGroupStart();
+    for (uint32_t i = l->member; i < l->member + l->n_members; i++) {
+        const zx_unit *u = &s->plan->units[s->plan->members[i].unit];
+        float *whole = zx_slot_at(s, u->grad_slot);
+        int64_t own, theirs;
+        const int64_t n = zx_unit_piece(u, s->rank, &own);
+        for (uint32_t r = 0; r < s->ranks && e == ncclSuccess; r++) {
+            const int64_t k = zx_unit_piece(u, r, &theirs);
+            if (r == s->rank) continue;
+            if (n > 0) e = ncclSend(whole + own, (size_t)n, ncclFloat32, (int)r, c, q);
+            if (k > 0 && e == ncclSuccess)
+                e = ncclRecv(whole + theirs, (size_t)k, ncclFloat32, (int)r, c, q);
+        }
+    }
+    const ncclResult_t end = ncclGroupEnd();
+    return e != ncclSuccess ? e : end;
+}
+
+static bool nccl_reduce(zx_session *s, uint32_t at, const zx_launch *l, bool add, bool all,
+                        cudaStream_t q)
+{
+    const ncclComm_t c = comm_of(s, at);
+    float *rows = s->gpu->link->rows[s->plan->insns[at].stream];
+    return went(s, at, exchange(s, l, rows, c, q), "ncclSend", c) &&
+           zx_gpu_add_up(s, at, l, rows, add, q) &&
+           (!all || went(s, at, spread(s, l, c, q), "ncclSend", c));
+}
+
+// ---- buffers ------------------------------------------------------------------------------------
+
+// Of other types than f32: rank 0's.
+static ncclResult_t share(const zx_session *s, const void *from, void *to, size_t bytes,
+                          ncclComm_t c, cudaStream_t q)
+{
+    ncclResult_t e = ncclGroupStart();
+    for (uint32_t r = 0; s->rank == 0 && r < s->ranks && e == ncclSuccess; r++)
+        e = ncclSend(from, bytes, ncclUint8, (int)r, c, q);
+    if (e == ncclSuccess) e = ncclRecv(to, bytes, ncclUint8, 0, c, q);
+    const ncclResult_t end = ncclGroupEnd();
+    return e != ncclSuccess ? e : end;
+}
+
+static bool nccl_mean(zx_session *s, uint32_t at, uint32_t from, uint32_t to, const zx_type *type,
+                      cudaStream_t q)
+{
+    const ncclComm_t c = comm_of(s, at);
+    const uint64_t bytes = zx_type_bytes(type);
+    const int64_t n = zx_shape_count(&type->shape);
+    struct zx_cuda here = *s->gpu->at;
+    zx_err *err = &s->kernel_err;
+    float *y = zx_slot_at(s, to), *rows = s->gpu->link->rows[s->plan->insns[at].stream];
+    here.stream = q;
+    if (bytes == 0) return true;
+    if (type->dtype != ZX_F32)
+        return went(s, at, share(s, zx_slot_at(s, from), y, (size_t)bytes, c, q), "ncclSend", c);
+    const ncclResult_t e = ncclAllGather(zx_slot_at(s, from), rows, (size_t)n, ncclFloat32, c, q);
+    if (!went(s, at, e, "ncclAllGather", c)) return false;
+    if (zx_cuda_sum_ranks(y, rows, n, s->ranks, n, false, &here, err) != ZX_OK ||
+        zx_cuda_divide(y, n, (float)s->ranks, &here, err) != ZX_OK)
+        return zx_gpu_fail(s, at, err);
+    return true;
+}
+
+// ---- opening ------------------------------------------------------------------------------------
+
+// NCCL waits for all ranks for ever: on a thread of its own, beside which this rank sees whether
+// one of them is lost.
+typedef struct joining {
+    const zx_session *s;
+    ncclUniqueId id[COMMS];
+    ncclComm_t comm[COMMS];
+    ncclResult_t result;
+    zx_word over;
+} joining;
+
+static void *join_main(void *arg)
+{
+    joining *j = arg;
+    j->result =
+        cudaSetDevice(j->s->gpu->at->device) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+    for (int k = 0; k < COMMS && j->result == ncclSuccess; k++)
+        j->result = ncclCommInitRank(&j->comm[k], (int)j->s->ranks, j->id[k], (int)j->s->rank);
+    zx_word_set(&j->over, 1);
+    return NULL;
+}
+
+// `j` is given up, with its thread, where a rank is lost: the process ends.
+static zx_status join(const zx_session *s, joining *j, zx_err *err)
+{
+    pthread_t thread;
+    const int e = pthread_create(&thread, NULL, join_main, j);
+    if (e != 0) return ZX_FAIL(err, ZX_E_DEVICE, "cannot start a thread: %s", strerror(e));
+    if (!zx_word_wait(&j->over, 1, &s->patience, ZX_NO_PEER)) {
+        pthread_detach(thread);
+        return zx_world_why(s->o.world, err);
+    }
+    pthread_join(thread, NULL);
+    const zx_status st = nccl_check(j->result, "ncclCommInitRank", NULL, err);
+    if (st != ZX_OK) zx_world_abort(s->o.world); // the others wait in there
+    return st;
+}
+
+static zx_status make_ids(const zx_session *s, joining *j, zx_err *err)
+{
+    zx_status st = ZX_OK;
+    for (int k = 0; k < COMMS && s->rank == 0 && st == ZX_OK; k++)
+        st = nccl_check(ncclGetUniqueId(&j->id[k]), "ncclGetUniqueId", NULL, err);
+    ZX_TRY(zx_world_agree(s->o.world, st, err));
+    void *bytes = j->id;
+    size_t n = sizeof j->id;
+    ZX_TRY(zx_world_send(s->o.world, &bytes, &n, err));
+    if (bytes == j->id) return ZX_OK;
+    const bool whole = n == sizeof j->id;
+    if (whole) memcpy(j->id, bytes, n);
+    free(bytes);
+    return whole ? ZX_OK : ZX_FAIL(err, ZX_E_COMM, "rank 0 sent no ids of NCCL");
+}
+
+static zx_status nccl_open(zx_session *s, void *scratch, zx_gpu_link **out, zx_err *err)
+{
+    uint64_t at[ZX_STREAM_COUNT];
+    joining *j = calloc(1, sizeof *j);
+    zx_gpu_link *k = calloc(1, sizeof *k);
+    ZX_ASSERT(j != NULL && k != NULL);
+    j->s = s;
+    layout(s, at);
+    for (uint32_t i = 0; i < ZX_STREAM_COUNT; i++)
+        k->rows[i] = (float *)(void *)((unsigned char *)scratch + at[i]);
+    *out = k;
+    zx_status st = make_ids(s, j, err);
+    if (st == ZX_OK) st = join(s, j, err);
+    memcpy(k->comm, j->comm, sizeof k->comm);
+    if (st == ZX_OK || zx_word_reached(&j->over, 1)) free(j); // else its thread is still in there
+    return st;
+}
+
+static void nccl_close(zx_gpu_link *k, bool broken)
+{
+    for (int i = 0; k != NULL && i < COMMS; i++)
+        if (k->comm[i] != NULL) (broken ? ncclCommAbort : ncclCommDestroy)(k->comm[i]);
+    free(k);
+}
+
+static zx_status nccl_well(zx_gpu_link *k, zx_err *err)
+{
+    for (int i = 0; i < COMMS; i++) {
+        ncclResult_t later = ncclSuccess;
+        ZX_TRY(nccl_check(ncclCommGetAsyncError(k->comm[i], &later), "ncclCommGetAsyncError",
+                          k->comm[i], err));
+        ZX_TRY(nccl_check(later, i == GATHERS ? "of gathers" : "of reductions", k->comm[i], err));
+    }
+    return ZX_OK;
+}
+
+const zx_gpu_comm zx_gpu_nccl = {.name = "nccl",
+                                 .scratch = nccl_scratch,
+                                 .open = nccl_open,
+                                 .close = nccl_close,
+                                 .gather = nccl_gather,
+                                 .reduce = nccl_reduce,
+                                 .mean = nccl_mean,
+                                 .check = nccl_well};
