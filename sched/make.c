@@ -61,6 +61,7 @@ typedef struct search {
     uint64_t *above; // by step: what ends above the limit, of the layout at hand
     uint64_t least;  // bytes of the most crowded step
     uint32_t apart;  // so many micro-batches in a row have addresses of their own; 0: none
+    bool quick;      // less is tried
     found now, best; // best: of those whose addresses fit
     uint64_t *best_base;
     uint32_t best_apart;
@@ -121,6 +122,7 @@ static zx_status attempt(search *s, zx_stands *stands, uint32_t use, bool *faste
     zx_arena_free(&k->scratch);
     s->work += STEP * (uint64_t)zx_problem_end(&s->p);
     if (!zx_solve_stood(&s->p, stands, use, &k->scratch, &s->now.x, &s->least)) return ZX_OK;
+    if (!s->quick && use == 0) zx_solve_path(&s->p, &k->scratch, &s->now.x);
     zx_problem_time(&s->p, &s->now.x, &k->scratch, &price);
     s->now.seconds = price.seconds;
     if (s->first == 0) s->first = price.seconds;
@@ -257,6 +259,7 @@ static zx_status attempt_all(search *s, bool quick, zx_err *err)
 {
     zx_stands stands = {0};
     bool faster;
+    s->quick = quick;
     if (quick) return attempt_less(s, &stands, true, err);
     for (s->apart = 0; s->apart <= most_apart(s) && !is_done(s); s->apart += 2) {
         restart(s);

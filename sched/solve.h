@@ -92,6 +92,9 @@ bool zx_solve_whole(const zx_problem *p, zx_stands *stands, bool fresh, zx_arena
 // is a solution.
 bool zx_solve_exact(const zx_problem *p, zx_arena *mem, bool found, zx_solution *s);
 
+// Other launches of what `s` gathers and reduces, in its place, if that is faster: true.
+bool zx_solve_path(const zx_problem *p, zx_arena *mem, zx_solution *s);
+
 // Gathers may begin earlier and gradients keep their bytes longer, within the bytes alive at most.
 void zx_solution_ease(const zx_problem *p, zx_solution *s);
 

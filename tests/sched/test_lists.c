@@ -93,10 +93,57 @@ static void test_row(void **state)
     zx_arena_free(&mem);
 }
 
+// ---- other launches -----------------------------------------------------------------------------
+
+// Of what is gathered and reduced one at a time.
+static const struct path_row {
+    const char *name;
+    uint64_t limit;
+    double seconds, latency, most; // most: times the bound
+} path_rows[] = {
+    {"other launches: they cost much", 3000, 1, 40, 1.02},
+    {"other launches: they cost little", 3000, 1, 10, 1.02},
+};
+
+static void test_path(void **state)
+{
+    static const zx_turns single = {.gather = 1,
+                                    .reduce = 1,
+                                    .share = 1,
+                                    .lot = 1,
+                                    .ramp = 1,
+                                    .tail = 1,
+                                    .eager = 2,
+                                    .patience = 1};
+    const struct path_row *r = *state;
+    zx_arena mem = {0};
+    static line l;
+    zx_line ahead;
+    zx_solution s;
+    zx_price before, after;
+    zx_bound b;
+    make_line(&l, r->limit, r->seconds, r->latency);
+    zx_line_make(&ahead, &l.p, &mem);
+    assert_true(zx_solve_list(&ahead, &single, &mem, &s, NULL));
+    zx_problem_price(&l.p, &s, &before);
+    assert_true(zx_solve_path(&l.p, &mem, &s));
+    assert_null(zx_problem_wrong(&l.p, &s, &mem));
+    zx_problem_price(&l.p, &s, &after);
+    zx_bound_problem(&l.p, &b);
+    print_message("%.1f s, then %.1f, bound %.1f: %.3f\n", before.seconds, after.seconds, b.seconds,
+                  after.seconds / b.seconds);
+    assert_true(after.gathered == before.gathered && after.reduced == before.reduced);
+    assert_true(after.seconds >= b.seconds && after.seconds <= r->most * b.seconds);
+    zx_arena_free(&mem);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows)];
+    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(path_rows)];
+    size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
-        tests[i] = zx_case(rows[i].name, test_row, &rows[i]);
-    return _cmocka_run_group_tests("tests", tests, ZX_COUNT(rows), NULL, NULL);
+        tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
+    for (size_t i = 0; i < ZX_COUNT(path_rows); i++)
+        tests[n++] = zx_case(path_rows[i].name, test_path, &path_rows[i]);
+    return _cmocka_run_group_tests("tests", tests, n, NULL, NULL);
 }
