@@ -351,6 +351,25 @@ static zx_status open_inputs(zx_job *job, zx_err *err)
     return ZX_OK;
 }
 
+// The folder as the system knows it, and the name in it; as it is given where there is no folder.
+static const char *place_of(const char *path, zx_arena *mem)
+{
+    const char *slash = strrchr(path, '/');
+    const char *dir = slash == NULL ? "." : zx_arena_strn(mem, path, (size_t)(slash - path) + 1);
+    char *full = realpath(dir, NULL);
+    if (full == NULL) return path;
+    const char *place = zx_arena_printf(mem, "%s/%s", full, slash == NULL ? path : slash + 1);
+    free(full);
+    return place;
+}
+
+static bool one_file(const char *a, const char *b, zx_arena *mem)
+{
+    struct stat x, y;
+    if (stat(a, &x) == 0 && stat(b, &y) == 0) return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    return strcmp(place_of(a, mem), place_of(b, mem)) == 0;
+}
+
 // A file that is read is never written over: not the model, the config, nor what else was given;
 // and a file takes one thing.
 static zx_status spare_inputs(const zx_options *o, zx_arena *mem, zx_err *err)
@@ -373,7 +392,7 @@ static zx_status spare_inputs(const zx_options *o, zx_arena *mem, zx_err *err)
         const bool there = path != NULL && stat(path, &out) == 0;
         for (size_t k = 0; k < i && (!there || S_ISREG(out.st_mode)); k++) {
             const char *other = zx_given_text(o, written[k].id);
-            if (path == NULL || other == NULL || strcmp(path, other) != 0) continue;
+            if (path == NULL || other == NULL || !one_file(path, other, mem)) continue;
             zx_err_hint(err, "two names");
             return ZX_FAIL(err, ZX_E_USAGE, "%s and %s name one file, %s", written[k].word,
                            written[i].word, zx_text_safe(mem, path));

@@ -46,6 +46,11 @@ static zx_status check_options(const zx_options *o, bool *json, zx_err *err)
     for (size_t i = 0; i < ZX_COUNT(other); i++)
         if (zx_given(o, other[i].id))
             return ZX_FAIL(err, ZX_E_USAGE, "--auto shows many plans: %s is of one", other[i].word);
+    if (zx_given(o, ZX_OPT_OUTPUT) && format == NULL) {
+        zx_err_hint(err, "--format text or json for the table in a file; zerox plan -o with a "
+                         "row's options for its plan");
+        return ZX_FAIL(err, ZX_E_USAGE, "--auto shows many plans: -o without --format is of one");
+    }
     *json = format != NULL && strcmp(format, "json") == 0;
     if (format == NULL || *json || strcmp(format, "text") == 0) return ZX_OK;
     return ZX_FAIL(err, ZX_E_USAGE, "--format of plan --auto is text or json, not '%s'", format);

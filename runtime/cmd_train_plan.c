@@ -83,6 +83,17 @@ static zx_status check_scratch(zx_job *job, const zx_plan *p, zx_err *err)
     return ZX_OK;
 }
 
+// The config's wishes of a plan that a plan from a file may not fulfil.
+static void note_limits(zx_job *job)
+{
+    static const char *const limits[] = {"zero_optimization.overlap_comm",
+                                         "zero_optimization.stage3_max_live_parameters",
+                                         "zero_optimization.reduce_bucket_size"};
+    for (size_t i = 0; i < ZX_COUNT(limits); i++)
+        if (zx_config_get(&job->config, limits[i])->from == ZX_FROM_FILE)
+            zx_note(&job->notes, &job->mem, "%s: the plan of --plan is taken as it is", limits[i]);
+}
+
 zx_status zx_train_load_plan(zx_job *job, const char *path, zx_plan *plan, zx_err *err)
 {
     const char *wire = zx_given_text(job->o, ZX_OPT_WIRE_DELAY);
@@ -90,8 +101,17 @@ zx_status zx_train_load_plan(zx_job *job, const char *path, zx_plan *plan, zx_er
     zx_planfile f;
     if (wire != NULL && !zx_parse_seconds(wire, &delay))
         return ZX_FAIL(err, ZX_E_USAGE, "--wire-delay needs a time like 5ms, not '%s'", wire);
-    if (zx_given(job->o, ZX_OPT_NO_OVERLAP))
-        return ZX_FAIL(err, ZX_E_USAGE, "--no-overlap is for planning, --plan gives a plan");
+    static const struct {
+        zx_option_id id;
+        const char *word;
+    } planning[] = {{ZX_OPT_NO_OVERLAP, "--no-overlap"},
+                    {ZX_OPT_OBJECTIVE, "--objective"},
+                    {ZX_OPT_PIN, "--pin"}};
+    for (size_t i = 0; i < ZX_COUNT(planning); i++)
+        if (zx_given(job->o, planning[i].id))
+            return ZX_FAIL(err, ZX_E_USAGE, "%s is for planning, --plan gives a plan",
+                           planning[i].word);
+    note_limits(job);
     ZX_TRY(zx_plan_load(path, &job->mem, &f, err));
     zx_status st = check_run(job, &f, err);
     if (st == ZX_OK) st = zx_plan_check(&job->train, &f.plan, err);

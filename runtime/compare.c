@@ -205,7 +205,8 @@ static const char *remark(const zx_compare *c, const zx_compare_row *r, zx_arena
         zx_text_put(&t, "%.2fx%s", r->ratio, fastest ? " fastest" : "");
     if (r->over_bytes > 0) zx_text_put(&t, "OVER by %s", size_text(mem, r->over_bytes));
     if (!zx_policies[r->id].runs) zx_text_put(&t, "%ssimulated only", t.n > 0 ? ", " : "");
-    if (c->executed && r->idle != NULL) zx_text_put(&t, "%s%s", t.n > 0 ? ", " : "", r->idle);
+    if (c->executed && r->idle != NULL && r->idle[0] != '\0')
+        zx_text_put(&t, "%s%s", t.n > 0 ? ", " : "", r->idle);
     const char *text = zx_arena_str(mem, t.at != NULL ? t.at : "");
     zx_text_free(&t);
     return text;

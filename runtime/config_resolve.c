@@ -263,6 +263,20 @@ static zx_status read_dims(const zx_config *c, zx_import_options *o, zx_err *err
     return ZX_OK;
 }
 
+// Without a kind the graph's own loss is taken as it is, and nothing can be wanted of it.
+static zx_status check_loss(const zx_config *c, const zx_import_options *o, zx_err *err)
+{
+    const char *key = o->loss_prediction != NULL             ? "prediction"
+                      : o->loss_ignore_index != -100         ? "ignore_index"
+                      : o->loss_smoothing != 0               ? "label_smoothing"
+                      : strcmp(o->loss_label, "labels") != 0 ? "label"
+                                                             : NULL;
+    if (o->loss != ZX_LOSS_GRAPH || key == NULL) return ZX_OK;
+    zx_err_hint(err, "\"kind\": \"cross_entropy\" or \"mse\" for a loss that zerox adds, "
+                     "or no \"loss\" for the graph's own");
+    return ZX_FAIL(err, ZX_E_USAGE, "%s: zerox.loss.%s needs zerox.loss.kind", c->path, key);
+}
+
 zx_status zx_config_import(const zx_config *c, zx_import_options *o, zx_err *err)
 {
     const zx_config_value *v = zx_config_get(c, "zerox.parameters");
@@ -285,6 +299,7 @@ zx_status zx_config_import(const zx_config *c, zx_import_options *o, zx_err *err
     if (!(o->loss_smoothing >= 0 && o->loss_smoothing <= 1))
         return ZX_FAIL(err, ZX_E_USAGE, "%s: zerox.loss.label_smoothing must lie between 0 and 1",
                        c->path);
+    ZX_TRY(check_loss(c, o, err));
     return read_dims(c, o, err);
 }
 

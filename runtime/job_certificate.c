@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MOST_LIMITS 4
 
@@ -55,7 +56,11 @@ static zx_status pin(zx_job *job, const char *glob, bool *pinned, zx_err *err)
     if (found) return ZX_OK;
     const char *near = tied != NULL ? tied : zx_text_nearest(glob, names, g->n_params);
     const char *safe = zx_text_safe(&job->mem, glob);
-    zx_err_hint(err, "zerox check %s lists the parameters", zx_text_safe(&job->mem, job->model));
+    if (access(job->model, R_OK) == 0)
+        zx_err_hint(err, "zerox check %s lists the parameters",
+                    zx_text_safe(&job->mem, job->model));
+    else // a preset
+        zx_err_hint(err, "names as Hugging Face has them: --pin 'model.layers.0.*'");
     if (near == NULL) return ZX_FAIL(err, ZX_E_USAGE, "--pin: no parameter is named '%s'", safe);
     return ZX_FAIL(err, ZX_E_USAGE, "--pin: no parameter is named '%s'; %s '%s'", safe,
                    tied != NULL ? "it is tied to" : "the nearest is",

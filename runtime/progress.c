@@ -75,7 +75,7 @@ void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out)
     const size_t before = out->n;
     const int digits = snprintf(buf, sizeof buf, "%llu", (unsigned long long)s->steps);
     zx_text_put(out, "step %*llu/%s loss %#.4g |g| ", digits, (unsigned long long)s->step, buf,
-                s->loss);
+                isnan(s->loss) ? fabs(s->loss) : s->loss); // "nan", never "-nan"
     put_short(out, s->grad_norm);
     put_rate(out, s->lr);
     put_speed(out, s->rate);

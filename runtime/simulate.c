@@ -110,7 +110,7 @@ static void put_head(const zx_simulated *s, zx_text *out)
         zx_text_put(out, "%" PRId64 " (%" PRIu64 " %s)", job->batch.micro,
                     s->tokens / (uint64_t)job->batch.accumulate, s->unit);
     if (s->budget == UINT64_MAX)
-        zx_text_put(out, ", no budget\n");
+        zx_text_put(out, job->budget.least ? ", the least budget\n" : ", no budget\n");
     else
         zx_text_put(out, ", budget %s a rank\n", zx_text_size(s->budget, a));
     const size_t before = out->n;

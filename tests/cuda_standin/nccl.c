@@ -4,15 +4,21 @@
 //
 // A peer that never comes is waited for, as NCCL does; only an abort ends that.
 // SPDX-License-Identifier: Apache-2.0
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include "tests/cuda_standin/inside.h"
 
+#define PREFIX "standin-nccl-" // of names in shared memory, before the maker's process
 #define RANKS 16
 #define CHUNK 65536u
 
@@ -84,13 +90,30 @@ const char *ncclGetLastError(ncclComm_t comm)
 
 // ---- communicators ------------------------------------------------------------------------------
 
+// What is left of communicators that never came about, since ranks died: their maker has ended.
+static void sweep(void)
+{
+    DIR *d = opendir("/dev/shm");
+    if (d == NULL) return;
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) {
+        char name[300];
+        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0) continue;
+        const pid_t maker = (pid_t)strtol(e->d_name + strlen(PREFIX), NULL, 10);
+        if (maker <= 0 || kill(maker, 0) == 0 || errno != ESRCH) continue;
+        snprintf(name, sizeof name, "/%s", e->d_name);
+        shm_unlink(name);
+    }
+    closedir(d);
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     BEGIN();
+    sweep();
     uint64_t x[2] = {0};
     if (getrandom(x, sizeof x, 0) != sizeof x) return ncclSystemError;
     memset(id, 0, sizeof *id);
-    snprintf(id->internal, sizeof id->internal, "/zerox-standin-%016llx%016llx",
+    snprintf(id->internal, sizeof id->internal, "/" PREFIX "%ld-%016llx%016llx", (long)getpid(),
              (unsigned long long)x[0], (unsigned long long)x[1]);
     return ncclSuccess;
 }

@@ -113,6 +113,11 @@ static const cli_row rows[] = {
      2,
      NULL,
      "gpu.plan: made for other compute threads or another machine: it has 0 B of scratch for node"},
+    {"what is for planning",
+     {TRAIN, "a.plan", "--pin", "*"},
+     2,
+     NULL,
+     "--pin is for planning, --plan gives a plan"},
     {"no plan", {TRAIN, "not.plan"}, 3, NULL, "not.plan: not a plan"},
     {"no such file", {TRAIN, "b.plan"}, 1, NULL, "cannot open b.plan"},
 };
