@@ -15,9 +15,9 @@
 
 #include "sched/solve.h"
 
-#define FEWEST 60 // parts of a micro-batch's gathers, half as many of its reduces: at first
-#define MOST 960  // at last, if so many launches have been looked at before at most:
-#define SENDS 200000
+#define FINE 240     // parts, up to which more launches may have been looked at before
+#define SENDS 200000 // so many at most, beyond that
+#define MORE_SENDS 1200000
 #define SCANNED 8        // groups that are looked at beside one take as long as another launch
 #define TOO_MANY 6000000 // launches: there is no way then
 #define SIZES 12         // of launches: up to so many parts all are tried
@@ -25,6 +25,9 @@
 #define COSTS 4096
 #define LONG 20000 // steps of a line: nothing is tried
 #define NEVER 1e300
+
+// Parts of a micro-batch's gathers, half as many of its reduces: tried in turn.
+static const uint32_t grids[] = {60, 120, 150, 240, 480, 960};
 
 typedef struct item { // a gather or a reduce
     uint32_t what, micro;
@@ -633,10 +636,11 @@ bool zx_solve_path(const zx_problem *p, zx_arena *mem, zx_solution *s)
         return false;
     double seconds = seconds_of(p, s, &own);
     uint32_t sends = 0;
-    for (uint32_t atoms = FEWEST; atoms <= MOST && sends < SENDS; atoms *= 2) {
+    for (size_t q = 0; q < ZX_COUNT(grids); q++) {
+        if (sends > (grids[q] > FINE ? SENDS : MORE_SENDS)) break;
         path k = {.p = p, .mem = &own, .rate = 1 / (1 + p->machine.interference)};
         zx_solution x = {0};
-        const bool found = find_path(&k, atoms, s, &x);
+        const bool found = find_path(&k, grids[q], s, &x);
         const double its = found ? seconds_of(p, &x, &own) : NEVER;
         sends = k.sends;
         if (its < seconds * (1 - 1e-9) && zx_problem_wrong(p, &x, &own) == NULL) {
