@@ -87,7 +87,9 @@ static void find_rate(const zx_problem *p, bool reduce, double moved, zx_bound_r
     *r = (zx_bound_rate){0};
     if (p->ranks == 1) return;
     const zx_launch_cost c = zx_problem_launch(p, reduce, unit);
-    r->core = c.core / (double)unit * moved;
+    // What it puts out of a core's cache isn't in it: one launch of all does that once.
+    r->core =
+        m->cores > 0 ? (c.core - zx_refill_seconds(m, (double)unit)) / (double)unit * moved : 0;
     if (m->wire > 0)
         add_line(r, m->latency, (c.wire - m->latency) / (double)unit);
     else

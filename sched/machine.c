@@ -72,6 +72,11 @@ double zx_core_seconds(const zx_machine *m, zx_collective what, uint32_t ranks, 
     return seconds;
 }
 
+double zx_refill_seconds(const zx_machine *m, double bytes)
+{
+    return m->cores > 0 ? fmin(bytes, m->cache) / m->copy : 0;
+}
+
 static double alone(const zx_machine *m, zx_collective what, uint32_t ranks, uint64_t bytes)
 {
     const double wire = zx_wire_seconds(m, what, ranks, bytes);

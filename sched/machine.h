@@ -62,6 +62,11 @@ typedef enum zx_collective { ZX_ALL_GATHER, ZX_REDUCE_SCATTER, ZX_ALL_REDUCE } z
 // at `copy` and `sum` bytes a second (where cores is 0: what its reduce takes on top, for adding).
 double zx_wire_seconds(const zx_machine *m, zx_collective what, uint32_t ranks, uint64_t bytes);
 double zx_core_seconds(const zx_machine *m, zx_collective what, uint32_t ranks, uint64_t bytes);
+// Bytes that go through a core which computes put as many others out of its cache, and compute
+// waits until they are back: of a copy those that it reads and those that it writes, of a
+// collective those that it reads; what that writes is what compute reads next. 0 where no cores
+// move bytes.
+double zx_refill_seconds(const zx_machine *m, double bytes);
 // Seconds of a collective over units with this many bytes in all, alone on wire and cores.
 double zx_gather_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes);
 double zx_reduce_seconds(const zx_machine *m, uint32_t ranks, uint64_t bytes);

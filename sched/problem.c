@@ -176,7 +176,8 @@ zx_launch_cost zx_problem_launch(const zx_problem *p, bool reduce, uint64_t byte
                                : p->all_reduce ? ZX_ALL_REDUCE
                                                : ZX_REDUCE_SCATTER;
     zx_launch_cost c = {zx_wire_seconds(&p->machine, what, p->ranks, bytes),
-                        zx_core_seconds(&p->machine, what, p->ranks, bytes)};
+                        zx_core_seconds(&p->machine, what, p->ranks, bytes) +
+                            zx_refill_seconds(&p->machine, (double)bytes)};
     if (p->machine.cores <= 0) {
         c.wire += c.core;
         c.core = 0;

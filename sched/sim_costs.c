@@ -30,16 +30,10 @@ static zx_sim_cost compute(double seconds)
 {
     return (zx_sim_cost){.kind = ZX_SIM_COMPUTE, .alone = seconds};
 }
-// Bytes that go through a core which computes put as many others out of its cache, and compute
-// waits until they are back: of a copy those that it reads and those that it writes, of a
-// collective those that it reads; what that writes is what compute reads next.
-static double refill(const pricer *k, double bytes)
-{
-    return k->m.cores > 0 ? fmin(bytes, k->m.cache) / k->m.copy : 0;
-}
 static zx_sim_cost move(const pricer *k, double bytes)
 {
-    return (zx_sim_cost){.kind = ZX_SIM_MOVE, .alone = bytes / k->m.copy + refill(k, 2 * bytes)};
+    return (zx_sim_cost){.kind = ZX_SIM_MOVE,
+                         .alone = bytes / k->m.copy + zx_refill_seconds(&k->m, 2 * bytes)};
 }
 // Where no core helps, adding is a part of the reduce.
 static zx_sim_cost send(const pricer *k, const zx_insn *in, zx_collective what)
@@ -51,7 +45,7 @@ static zx_sim_cost send(const pricer *k, const zx_insn *in, zx_collective what)
                      .core = zx_core_seconds(&k->m, what, ranks, moved),
                      .wire_bytes = what == ZX_ALL_REDUCE ? zx_allreduce_wire(ranks, bytes)
                                                          : zx_gather_wire(ranks, bytes)};
-    c.core += refill(k, (double)moved);
+    c.core += zx_refill_seconds(&k->m, (double)moved);
     if (k->m.cores <= 0) {
         c.alone += c.core;
         c.core = 0;
