@@ -221,6 +221,8 @@ static zx_status open_site(zx_job *job, const zx_options *o, zx_err *err)
 {
     const zx_backend *backend;
     uint32_t devices;
+    if (zx_given(o, ZX_OPT_MACHINE) && zx_given(o, ZX_OPT_BACKEND))
+        return ZX_FAIL(err, ZX_E_USAGE, "--backend is of this host, --machine names another");
     if (zx_given(o, ZX_OPT_MACHINE)) return ZX_OK;
     ZX_TRY(zx_backend_choose(zx_given_text(o, ZX_OPT_BACKEND), &backend, &devices, err));
     return zx_site_open(&job->site, backend, 0, err);

@@ -41,7 +41,8 @@ static zx_status check_options(const zx_options *o, bool *json, zx_err *err)
     } other[] = {{ZX_OPT_POLICY, "--policy"},
                  {ZX_OPT_UNIT, "--unit"},
                  {ZX_OPT_INSTRUCTIONS, "--instructions"},
-                 {ZX_OPT_REPORT, "--report"}};
+                 {ZX_OPT_REPORT, "--report"},
+                 {ZX_OPT_BACKEND, "--backend"}};
     const char *format = zx_given_text(o, ZX_OPT_FORMAT);
     for (size_t i = 0; i < ZX_COUNT(other); i++)
         if (zx_given(o, other[i].id))

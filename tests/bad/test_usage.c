@@ -128,6 +128,7 @@ static const bad_row rows[] = {
      0},
     {"weights wanted and not", 2, M "--save s --no-save", NULL, {"--save and --no-save"}, 0},
     {"a plan and a report in one file", 2, P "-o f --report f", NULL, {"one file"}, 0},
+    {"a backend of another machine", 2, P "--backend cpu --machine h100", NULL, {"--backend"}, 0},
     {"the same, spelled differently", 2, P "-o f --report ./f", NULL, {"one file"}, 0},
     {"a report that is there", 2, M "--report $IN/x.npy --out o", NULL, {"x.npy"}, 0},
     {"a new model where none can be", 1, "new mlp -o $IN/m.onnx/new.onnx", NULL, {"m.onnx"}, 0},
