@@ -1,21 +1,21 @@
 // bad.c - see bad.h.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/bad/bad.h"
+#include "tests/left.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static char root[64], run_folder[64], out_path[64], err_path[64];
+static pid_t last;    // process that was started
 static uint32_t n_in; // names in bad_in when the group began
 char bad_in[64];
 
@@ -30,18 +30,18 @@ static int remove_one(const char *path, const struct stat *info, int type, struc
 
 void bad_clear(void)
 {
+    left_end();
     nftw(run_folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-// Names in a folder that contain `part`; the first is written to `first`.
-static uint32_t count_names(const char *folder, const char *part, char first[256])
+// Names in a folder; the first is written to `first`.
+static uint32_t count_names(const char *folder, char first[256])
 {
     DIR *d = opendir(folder);
     if (d == NULL) return 0;
     uint32_t n = 0;
     for (const struct dirent *e; (e = readdir(d)) != NULL;) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        if (strstr(e->d_name, part) == NULL) continue;
         if (n++ == 0) snprintf(first, 256, "%s", e->d_name);
     }
     closedir(d);
@@ -66,13 +66,14 @@ int bad_setup(void **state)
     snprintf(bad_in, sizeof bad_in, "%s/in", root);
     snprintf(out_path, sizeof out_path, "%s/out", root);
     snprintf(err_path, sizeof err_path, "%s/err", root);
-    prctl(PR_SET_CHILD_SUBREAPER, 1); // a rank whose launcher has gone becomes our child
+    left_begin(); // a rank whose launcher has gone becomes our child
     return mkdir(run_folder, 0777) != 0 || mkdir(bad_in, 0777) != 0 || chdir(run_folder) != 0;
 }
 
 int bad_teardown(void **state)
 {
     (void)state;
+    left_end();
     if (chdir("/") != 0) return 1;
     nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     return rmdir(root);
@@ -185,10 +186,10 @@ static char **words_of(const char *args)
 pid_t bad_start(const char *args)
 {
     char **words = words_of(args);
-    n_in = count_names(bad_in, "", (char[256]){""});
+    n_in = count_names(bad_in, (char[256]){""});
     const pid_t pid = wait_fork();
     assert_true(pid >= 0);
-    if (pid > 0) return pid;
+    if (pid > 0) return last = pid;
     const int in = open("/dev/null", O_RDONLY);
     const int out = open(out_path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     const int err = open(err_path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -266,11 +267,10 @@ void bad_nothing_left(bool files_too)
 {
     char name[256] = "";
     // Ranks end with their launcher: what runs long after it doesn't.
-    for (wait_limit w = {0}; waitpid(-1, NULL, WNOHANG) >= 0;) wait_more(&w, "every process ends");
-    assert_int_equal(errno, ECHILD);
-    if (count_names("/dev/shm", "zerox", name) > 0) fail_msg("/dev/shm/%s is left", name);
-    if (count_names(bad_in, "", name) != n_in) fail_msg("something was written beside the model");
-    if (files_too && count_names(run_folder, "", name) > 0) fail_msg("%s is left", name);
+    left_no_process(HANG_SECONDS);
+    left_no_shm(last, NULL);
+    if (count_names(bad_in, name) != n_in) fail_msg("something was written beside the model");
+    if (files_too && count_names(run_folder, name) > 0) fail_msg("%s is left", name);
 }
 
 static void check_row(const bad_row *row, const char *args, bool full)

@@ -52,7 +52,8 @@ void bad_expect(const bad_result *r, int code, const char *said); // said: in st
 void bad_format(const bad_result *r);                             // of what stderr ends with
 uint32_t bad_causes(const bad_result *r);
 void bad_nothing_left(bool files_too); // processes, /dev/shm and the current directory
-void bad_clear(void);                  // empties the current directory
+// Empties the current directory, and ends what a test that failed has left running.
+void bad_clear(void);
 
 // ---- files --------------------------------------------------------------------------------------
 const char *bad_path(const char *name); // in bad_in; good until the 8th next call

@@ -1,6 +1,5 @@
 // test_launch.c - who a process is, and how ranks end: well, with an error, killed, asked to stop.
 // SPDX-License-Identifier: Apache-2.0
-#include <dirent.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "runtime/launch.h"
-#include "tests/wait.h"
+#include "tests/left.h"
 
 static void nap(double seconds)
 {
@@ -240,24 +239,12 @@ static const struct end_case {
     {"a deaf rank is ended", 3, one_fails_one_is_deaf, 0, 1, "disk full"},
 };
 
-static uint32_t files_in_shm(void)
-{
-    uint32_t n = 0;
-    DIR *d = opendir("/dev/shm");
-    const struct dirent *e;
-    while (d != NULL && (e = readdir(d)) != NULL)
-        n += strncmp(e->d_name, "__KMP_", 6) != 0; // clang's OpenMP library has one a process
-    if (d != NULL) closedir(d);
-    return n;
-}
-
 static void how_it_ends(void **state)
 {
     const struct end_case *c = *state;
     zx_who w;
     static zx_err err;
     err = (zx_err){0};
-    const uint32_t files = files_in_shm();
     assert_zx_ok(zx_launch_who(c->ranks, &w, &err), &err);
     int number = c->number;
     alarm(HANG_SECONDS);
@@ -271,7 +258,7 @@ static void how_it_ends(void **state)
     }
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); // no child is left
     assert_int_equal(errno, ECHILD);
-    assert_int_equal(files_in_shm(), files);
+    left_no_shm(getpid(), NULL);
 }
 
 // ---- signals ------------------------------------------------------------------------------------
@@ -443,6 +430,7 @@ static int prepare(void **state)
 
 int main(void)
 {
+    left_begin();
     struct CMUnitTest tests[ZX_COUNT(who_cases) + ZX_COUNT(end_cases) + ZX_COUNT(signal_cases) + 3];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(who_cases); i++)
