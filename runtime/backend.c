@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/backend.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,22 +26,88 @@ static const zx_backend *find(const char *name)
     return NULL;
 }
 
-static uint32_t count_apart(const zx_backend *b)
+// What a look at devices finds.
+#define MOST_DEVICES 64
+typedef struct seen {
+    uint32_t n;
+    zx_err err;
+    zx_device device[MOST_DEVICES];
+} seen;
+
+static void look(const zx_backend *b, bool closely, seen *out)
+{
+    out->n = b->count(&out->err);
+    if (out->n > MOST_DEVICES) out->n = MOST_DEVICES;
+    for (uint32_t i = 0; i < out->n && closely && out->err.code == ZX_OK; i++)
+        b->device(i, &out->device[i], &out->err);
+}
+
+static bool put(int fd, const void *from, size_t n)
+{
+    for (const char *at = from; n > 0;) {
+        const ssize_t k = write(fd, at, n);
+        if (k <= 0) return false;
+        at += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+static bool take(int fd, void *to, size_t n)
+{
+    for (char *at = to; n > 0;) {
+        const ssize_t k = read(fd, at, n);
+        if (k <= 0) return false;
+        at += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
+// By a process that does nothing else: a driver that was asked can't be handed to a fork.
+static zx_status look_apart(const zx_backend *b, bool closely, seen *out, zx_err *err)
 {
     int ends[2];
-    uint32_t n = 0;
-    if (pipe(ends) != 0) return 0;
+    *out = (seen){0};
+    if (pipe(ends) != 0) return ZX_FAIL(err, ZX_E_DEVICE, "pipe: %s", strerror(errno));
     const pid_t child = fork();
     if (child == 0) {
-        n = b->count();
-        const ssize_t k = write(ends[1], &n, sizeof n);
-        _exit(k == sizeof n ? 0 : 1);
+        look(b, closely, out);
+        _exit(put(ends[1], out, sizeof *out) ? 0 : 1);
     }
     close(ends[1]);
-    if (read(ends[0], &n, sizeof n) != sizeof n) n = 0;
+    const bool whole = child > 0 && take(ends[0], out, sizeof *out);
     close(ends[0]);
     if (child > 0) waitpid(child, NULL, 0);
-    return n;
+    if (whole) return ZX_OK;
+    *out = (seen){0};
+    return ZX_FAIL(err, ZX_E_DEVICE, "looking for devices of %s ended early", b->name);
+}
+
+zx_status zx_backend_devices(zx_device *out, uint32_t most, uint32_t *n, bool *built, zx_err *err)
+{
+    const zx_backend *cuda = find("cuda");
+    *n = 0;
+    *built = cuda != NULL;
+    if (cuda == NULL) return ZX_OK;
+    seen *s = calloc(1, sizeof *s);
+    if (s == NULL) return ZX_FAIL(err, ZX_E_DEVICE, "no memory");
+    zx_status st = look_apart(cuda, true, s, err);
+    if (st == ZX_OK && s->err.code != ZX_OK) st = zx_err_merge(err, &s->err);
+    *n = s->n < most ? s->n : most;
+    memcpy(out, s->device, *n * sizeof *out);
+    free(s);
+    return st;
+}
+
+static zx_status count(const zx_backend *b, uint32_t *n, zx_err *err)
+{
+    seen *s = calloc(1, sizeof *s);
+    if (s == NULL) return ZX_FAIL(err, ZX_E_DEVICE, "no memory");
+    zx_status st = look_apart(b, false, s, err);
+    *n = s->n;
+    if (st == ZX_OK && s->err.code != ZX_OK) st = zx_err_merge(err, &s->err);
+    free(s);
+    return st;
 }
 
 zx_status zx_backend_choose(const char *word, const zx_backend **out, uint32_t *devices,
@@ -58,17 +126,25 @@ zx_status zx_backend_choose(const char *word, const zx_backend **out, uint32_t *
         zx_err_hint(err, "a build with -DZX_CUDA=ON, where nvcc, cuBLAS and NCCL are installed");
         return ZX_FAIL(err, ZX_E_UNSUPPORTED, "--backend cuda: this zerox was built without CUDA");
     }
-    if (cuda != NULL) *devices = count_apart(cuda);
+    if (cuda == NULL) return ZX_OK;
+    zx_err why = {0};
+    count(cuda, devices, &why);
     if (*devices > 0)
         *out = cuda;
     else if (chosen)
-        return ZX_FAIL(err, ZX_E_DEVICE, "--backend cuda: no CUDA device is there");
+        return ZX_FAIL(err, ZX_E_DEVICE, "--backend cuda: no CUDA device is there%s%s",
+                       why.code != ZX_OK ? ": " : "", why.cause[0]);
     return ZX_OK;
+}
+
+uint64_t zx_site_usable(const zx_site *p, uint32_t ranks)
+{
+    return zx_site_backend(p)->usable(p->gpu, ranks) / (p->share > 1 ? p->share : 1);
 }
 
 zx_status zx_site_open(zx_site *p, const zx_backend *b, uint32_t local, zx_err *err)
 {
-    *p = (zx_site){.backend = b};
+    *p = (zx_site){.backend = b, .local = local};
     return b->open(local, &p->gpu, err);
 }
 

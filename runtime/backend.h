@@ -6,14 +6,17 @@
 
 #include "graph/graph.h"
 #include "kernels/kernel.h"
+#include "sched/machine.h"
 
 struct zx_session;
 struct zx_slot;
 
 typedef struct zx_backend {
     const char *name;
-    // Devices that this process sees; it may be called in a process that does nothing else.
-    uint32_t (*count)(void);
+    // Devices that this process sees, and how one looks (NULL: there are none to look at); both may
+    // be called in a process that does nothing else. 0 devices: err may say why.
+    uint32_t (*count)(zx_err *err);
+    zx_status (*device)(uint32_t index, zx_device *out, zx_err *err);
     // This rank's device, `local` of those of this host; what kernels find in zx_call.cuda.
     zx_status (*open)(uint32_t local, const struct zx_cuda **out, zx_err *err);
     void (*close)(const struct zx_cuda *gpu); // accepts NULL
@@ -43,6 +46,8 @@ extern const zx_backend zx_backend_cpu;
 typedef struct zx_site {
     const zx_backend *backend; // NULL: zx_backend_cpu
     const struct zx_cuda *gpu;
+    uint32_t local;          // which of the host's devices it is
+    uint32_t devices, share; // that there are; ranks on this one (0 is 1)
 } zx_site;
 
 static inline const zx_backend *zx_site_backend(const zx_site *p)
@@ -55,6 +60,12 @@ static inline const zx_backend *zx_site_backend(const zx_site *p)
 // asked a driver for its devices can't hand them to those that it forks.
 zx_status zx_backend_choose(const char *word, const zx_backend **out, uint32_t *devices,
                             zx_err *err);
+// How the devices look that a run on GPUs would have, at most `most` of them, in out; a process of
+// its own looks at them. *built: whether this build knows GPUs at all. E_DEVICE: why there are none,
+// or can't be looked at.
+zx_status zx_backend_devices(zx_device *out, uint32_t most, uint32_t *n, bool *built, zx_err *err);
+// Bytes of memory that `ranks` ranks of this host have together; 0: nothing says.
+uint64_t zx_site_usable(const zx_site *p, uint32_t ranks);
 zx_status zx_site_open(zx_site *p, const zx_backend *b, uint32_t local, zx_err *err);
 void zx_site_close(zx_site *p); // accepts a zeroed one
 // E_UNSUPPORTED, naming each op of the graph that the backend has no kernel for.

@@ -7,7 +7,7 @@
 #include "runtime/exec.h"
 #include "runtime/memory.h"
 
-static uint32_t cpu_count(void)
+static uint32_t cpu_count(zx_err *err ZX_UNUSED)
 {
     return 0;
 }

@@ -184,7 +184,7 @@ static zx_status read_config(zx_job *job, zx_err *err)
     job->seed = (uint64_t)zx_config_get(&job->config, "zerox.seed")->i;
     ZX_TRY(resolve_config(job, err));
     const zx_config_value *budget = zx_config_get(&job->config, "zerox.budget");
-    const uint64_t usable = zx_site_backend(&job->site)->usable(job->site.gpu, job->ranks);
+    const uint64_t usable = zx_site_usable(&job->site, job->ranks);
     return zx_budget_parse(budget->has ? budget->text : NULL, usable, job->ranks, &job->budget,
                            err);
 }
@@ -532,7 +532,7 @@ zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, 
     const char *wire = zx_given_text(job->o, ZX_OPT_WIRE_DELAY);
     if (wire != NULL && !zx_parse_seconds(wire, &delay))
         return ZX_FAIL(err, ZX_E_USAGE, "--wire-delay needs a time like 5ms, not '%s'", wire);
-    ZX_TRY(zx_cmd_machine_of(job->o, job->ranks, job->threads, &job->mem, &job->notes,
+    ZX_TRY(zx_cmd_machine_at(&job->site, job->o, job->ranks, job->threads, &job->mem, &job->notes,
                              &job->machine, err));
     job->machine.latency += delay;
     ZX_TRY(machine_budget(job, err));

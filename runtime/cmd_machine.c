@@ -71,6 +71,40 @@ zx_status zx_cmd_machine_of(const zx_options *o, uint32_t ranks, uint32_t thread
                          : zx_machine_find(name, ranks, out, err);
 }
 
+// What is planned for a device, and how sure its figures are.
+static zx_status machine_of_device(const zx_device *d, const zx_device_use *use, zx_arena *mem,
+                                   zx_notes *notes, zx_machine *out, zx_err *err)
+{
+    bool known;
+    char flops[ZX_BYTES_TEXT], memory[ZX_BYTES_TEXT], link[ZX_BYTES_TEXT];
+    ZX_TRY(zx_machine_of_device(d, use, out, &known, err));
+    const char *name = zx_text_safe(mem, d->name);
+    const char *linked = "";
+    if (use->ranks > 1 && out->wire > 0)
+        linked = zx_arena_printf(mem, ", %sB/s between ranks", zx_text_count(out->wire, link));
+    if (known)
+        zx_note(notes, mem, "planned for %s by its row of zerox machine --list, as %s%s%s", name,
+                out->name, linked[0] != '\0' ? "; assumed" : "", linked);
+    else
+        zx_note(notes, mem,
+                "planned for %s by its own figures, assumed: %sFLOP/s of products, %sB/s of "
+                "memory%s; zerox machine --list has none of it",
+                name, zx_text_count(out->flops, flops), zx_text_count(out->memory, memory), linked);
+    return ZX_OK;
+}
+
+zx_status zx_cmd_machine_at(const zx_site *site, const zx_options *o, uint32_t ranks,
+                            uint32_t threads, zx_arena *mem, zx_notes *notes, zx_machine *out,
+                            zx_err *err)
+{
+    const char *comm = zx_given_text(o, ZX_OPT_COMM);
+    const zx_device_use use = {ranks, site->share, comm != NULL && strcmp(comm, "shm") == 0};
+    zx_device d;
+    if (site->gpu == NULL) return zx_cmd_machine_of(o, ranks, threads, mem, notes, out, err);
+    ZX_TRY(site->backend->device(site->local, &d, err));
+    return machine_of_device(&d, &use, mem, notes, out, err);
+}
+
 uint64_t zx_cmd_ranks(const zx_options *o)
 {
     const char *name = zx_given_text(o, ZX_OPT_MACHINE);
@@ -162,6 +196,62 @@ static void put_text(const zx_machine *m, bool measured, zx_text *out)
     put_collectives(m, out);
 }
 
+static void put_devices(zx_text *out)
+{
+    zx_device list[64];
+    char all[ZX_BYTES_TEXT], left[ZX_BYTES_TEXT], rate[ZX_BYTES_TEXT];
+    zx_err err = {0};
+    uint32_t n;
+    bool built;
+    zx_arena mem = {0};
+    if (zx_backend_devices(list, ZX_COUNT(list), &n, &built, &err) != ZX_OK) n = 0;
+    const char *why = built ? err.cause[0] : "this zerox was built without CUDA";
+    if (n == 0)
+        zx_text_put(out, "%-18s none%s%s\n", "GPUs", why[0] != '\0' ? ": " : "",
+                    zx_text_safe(&mem, why));
+    for (uint32_t i = 0; i < n; i++) {
+        const zx_device *d = &list[i];
+        zx_text_put(out, "GPU %-14u %s: memory %s, %s free", i, zx_text_safe(&mem, d->name),
+                    zx_text_size(d->bytes, all), zx_text_size(d->free_bytes, left));
+        if (d->bandwidth > 0) zx_text_put(out, ", %sB/s", zx_text_count(d->bandwidth, rate));
+        zx_text_put(out, "; compute capability %u.%u, %u SMs", d->major, d->minor, d->processors);
+        if (d->clock > 0) zx_text_put(out, " at %.3g GHz", d->clock * 1e-9);
+        zx_text_put(out, "\n");
+    }
+    zx_arena_free(&mem);
+}
+
+// --backend: the machine of this host's GPUs, in place of its cores. *gpus: it is that.
+static zx_status choose_gpus(const zx_options *o, zx_arena *mem, zx_notes *notes, zx_machine *m,
+                             bool *gpus, zx_err *err)
+{
+    const char *word = zx_given_text(o, ZX_OPT_BACKEND);
+    const zx_backend *backend;
+    uint32_t n;
+    zx_device first;
+    *gpus = false;
+    if (word == NULL) return ZX_OK;
+    if (o->operand != NULL || zx_given(o, ZX_OPT_MACHINE))
+        return ZX_FAIL(err, ZX_E_USAGE, "--backend is of this host, --machine names another");
+    ZX_TRY(zx_backend_choose(word, &backend, &n, err));
+    if (backend == &zx_backend_cpu) return ZX_OK;
+    if (zx_given(o, ZX_OPT_CALIBRATE)) {
+        zx_err_hint(err, "--backend cpu");
+        return ZX_FAIL(err, ZX_E_UNSUPPORTED,
+                       "--calibrate: GPUs aren't measured, plans are made by the rows of zerox "
+                       "machine --list or by what a device says of itself");
+    }
+    const uint64_t ranks = zx_given_number(o, ZX_OPT_RANKS, n);
+    ZX_TRY(zx_backend_devices(&first, 1, &n, gpus, err));
+    if (n == 0) return ZX_FAIL(err, ZX_E_DEVICE, "the devices are gone");
+    if (ranks > MOST_MACHINE_RANKS)
+        return ZX_FAIL(err, ZX_E_USAGE, "--ranks %" PRIu64 " is too many", ranks);
+    const zx_device_use use = {.ranks = (uint32_t)ranks};
+    ZX_TRY(machine_of_device(&first, &use, mem, notes, m, err));
+    m->host = false; // as a file for --machine, its memory is the device's
+    return ZX_OK;
+}
+
 static zx_status choose(const zx_options *o, zx_arena *mem, zx_notes *notes, zx_machine *m,
                         zx_err *err)
 {
@@ -199,6 +289,7 @@ int zx_cmd_machine(const zx_options *o, zx_err *err)
     zx_notes notes = {0};
     zx_machine m;
     zx_status st = ZX_OK;
+    bool gpus = false;
     const char *format = zx_given_text(o, ZX_OPT_FORMAT);
     const bool json = format != NULL && strcmp(format, "json") == 0;
     if (format != NULL && !json && strcmp(format, "text") != 0)
@@ -207,11 +298,15 @@ int zx_cmd_machine(const zx_options *o, zx_err *err)
     else if (zx_given(o, ZX_OPT_LIST_PRESETS))
         zx_machine_list(&out);
     else
-        st = choose(o, &mem, &notes, &m, err);
+        st = choose_gpus(o, &mem, &notes, &m, &gpus, err);
+    if (st == ZX_OK && out.n == 0 && !gpus) st = choose(o, &mem, &notes, &m, err);
     for (uint32_t i = 0; i < notes.n; i++)
         zx_cmd_say("note: %s", zx_text_safe(&mem, notes.text[i]));
     if (st == ZX_OK && out.n == 0 && json) zx_machine_put(&m, &out);
-    if (st == ZX_OK && out.n == 0) put_text(&m, is_measured(o), &out);
+    if (st == ZX_OK && out.n == 0) {
+        put_text(&m, !gpus && is_measured(o), &out);
+        if (gpus || m.host) put_devices(&out);
+    }
     if (st == ZX_OK) zx_cmd_put(&out);
     zx_text_free(&out);
     zx_arena_free(&mem);

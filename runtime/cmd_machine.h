@@ -4,6 +4,7 @@
 #define ZX_RUNTIME_CMD_MACHINE_H
 
 #include "graph/import.h"
+#include "runtime/backend.h"
 #include "runtime/options.h"
 #include "sched/machine.h"
 
@@ -12,6 +13,11 @@
 // ZX_NO_CALIBRATE in the environment this host is always the constants.
 zx_status zx_cmd_machine_of(const zx_options *o, uint32_t ranks, uint32_t threads, zx_arena *mem,
                             zx_notes *notes, zx_machine *out, zx_err *err);
+// The same for plans of a site: on a GPU of this host, its row of machines.def or what it says of
+// itself; a note tells which.
+zx_status zx_cmd_machine_at(const zx_site *site, const zx_options *o, uint32_t ranks,
+                            uint32_t threads, zx_arena *mem, zx_notes *notes, zx_machine *out,
+                            zx_err *err);
 // --ranks, or as many as the machine of --machine has, or 1.
 uint64_t zx_cmd_ranks(const zx_options *o);
 

@@ -319,9 +319,12 @@ static zx_status open_session(zx_train *t, zx_err *err)
 // By host memory ranks may share a device.
 static zx_status open_site(zx_train *t, const train_call *call, zx_err *err)
 {
-    uint32_t local = zx_world_rank(t->world);
-    if (by_host_memory(call->o) && call->devices > 0) local %= call->devices;
-    return zx_site_open(&t->job.site, call->backend, local, err);
+    const uint32_t rank = zx_world_rank(t->world), n = call->devices;
+    const bool shared = by_host_memory(call->o) && n > 0;
+    ZX_TRY(zx_site_open(&t->job.site, call->backend, shared ? rank % n : rank, err));
+    t->job.site.devices = n;
+    if (shared) t->job.site.share = (zx_world_size(t->world) + n - 1) / n;
+    return ZX_OK;
 }
 
 static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)

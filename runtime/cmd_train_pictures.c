@@ -36,8 +36,8 @@ zx_status zx_train_pictures(zx_train *t, zx_err *err)
     predicted.seconds = t->seconds;
     if (predicted.start == NULL) { // a plan from a file
         zx_machine machine;
-        ZX_TRY(zx_cmd_machine_of(t->job.o, t->job.ranks, t->job.threads, &t->job.mem, &t->job.notes,
-                                 &machine, err));
+        ZX_TRY(zx_cmd_machine_at(&t->job.site, t->job.o, t->job.ranks, t->job.threads, &t->job.mem,
+                                 &t->job.notes, &machine, err));
         zx_plan_simulate(&t->job.train, &machine, NULL, &predicted, &t->job.mem);
     }
     const zx_report r = {

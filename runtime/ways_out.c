@@ -74,7 +74,7 @@ static uint64_t room(const ways *k)
 {
     const zx_machine *m = &k->o->machine;
     if (!m->host) return m->device_bytes > 0 ? m->device_bytes : NEVER;
-    const uint64_t usable = zx_site_backend(&k->job->site)->usable(k->job->site.gpu, k->job->ranks);
+    const uint64_t usable = zx_site_usable(&k->job->site, k->job->ranks);
     return k->job->o->command == ZX_CMD_TRAIN && usable > 0 ? usable / k->job->ranks : NEVER;
 }
 
@@ -209,7 +209,8 @@ static bool more_ranks(const ways *k, uint32_t ranks, zx_plan_options *o, char *
     if (o->machine.host) {
         const bool asked = zx_config_get(&job->config, "zerox.budget")->has;
         snprintf(text, size, "--ranks %u", ranks);
-        return asked && (job->o->command != ZX_CMD_TRAIN || ranks <= zx_memory_cores());
+        const uint32_t most = job->site.gpu != NULL ? job->site.devices : zx_memory_cores();
+        return asked && (job->o->command != ZX_CMD_TRAIN || ranks <= most);
     }
     if (name == NULL) return false;
     const size_t n = machine_word(name);

@@ -48,6 +48,25 @@ typedef struct zx_machine {
 // A row by its name, for a number of ranks: "h100x32" and ("h100", 32) are the same; ranks 0 stands
 // for what the name says, or one node. E_USAGE with the nearest name.
 zx_status zx_machine_find(const char *name, uint32_t ranks, zx_machine *out, zx_err *err);
+// A GPU as it describes itself; what it doesn't tell is 0.
+typedef struct zx_device {
+    char name[96];
+    uint64_t bytes, free_bytes; // of its memory
+    uint32_t major, minor;      // compute capability
+    uint32_t processors;        // multiprocessors
+    uint32_t engines;           // that copy beside them
+    double clock;               // of multiprocessors, hertz at the most
+    double bandwidth;           // bytes a second of its memory
+} zx_device;
+typedef struct zx_device_use {
+    uint32_t ranks, share; // of the run; of one device (0 is 1)
+    bool by_host_memory;   // ranks exchange through the host's memory
+} zx_device_use;
+// The machine of ranks on such devices of one host, for real runs. *known: it is a row's, by the
+// device's name, memory and bandwidth; else it is made of the device's figures, with what products
+// reach and the link between devices assumed, as is a link by the host's memory.
+zx_status zx_machine_of_device(const zx_device *d, const zx_device_use *use, zx_machine *out,
+                               bool *known, zx_err *err);
 // This host from constants, for where nothing was calibrated (tests, builds).
 zx_machine zx_machine_host(uint32_t ranks, uint32_t threads);
 // As text and back: JSON, every field by its name. E_FORMAT names the key that is wrong.

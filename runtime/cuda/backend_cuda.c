@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cublasLt.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,10 +12,40 @@
 
 // ---- devices ------------------------------------------------------------------------------------
 
-static uint32_t cuda_count(void)
+static uint32_t cuda_count(zx_err *err)
 {
     int n = 0;
-    return cudaGetDeviceCount(&n) == cudaSuccess && n > 0 ? (uint32_t)n : 0;
+    const zx_status st = zx_cuda_check(cudaGetDeviceCount(&n), "cudaGetDeviceCount", err);
+    return st == ZX_OK && n > 0 ? (uint32_t)n : 0;
+}
+
+// 0: this runtime doesn't tell.
+static double attribute(enum cudaDeviceAttr what, int device)
+{
+    int value = 0;
+    return cudaDeviceGetAttribute(&value, what, device) == cudaSuccess ? (double)value : 0;
+}
+
+static zx_status cuda_device(uint32_t index, zx_device *out, zx_err *err)
+{
+    struct cudaDeviceProp prop;
+    size_t left = 0, all = 0;
+    const int k = (int)index;
+    DO(cudaSetDevice(k));
+    DO(cudaGetDeviceProperties(&prop, k));
+    DO(cudaMemGetInfo(&left, &all));
+    *out = (zx_device){.bytes = prop.totalGlobalMem,
+                       .free_bytes = left,
+                       .major = (uint32_t)prop.major,
+                       .minor = (uint32_t)prop.minor,
+                       .processors = (uint32_t)prop.multiProcessorCount,
+                       .engines = (uint32_t)prop.asyncEngineCount,
+                       .clock = 1e3 * attribute(cudaDevAttrClockRate, k)};
+    // Twice a clock; kilohertz and bits.
+    out->bandwidth = 2e3 * attribute(cudaDevAttrMemoryClockRate, k) *
+                     attribute(cudaDevAttrGlobalMemoryBusWidth, k) / 8;
+    snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, prop.name);
+    return ZX_OK;
 }
 
 static zx_status open_device(struct zx_cuda *c, uint32_t local, zx_err *err)
@@ -212,6 +243,7 @@ extern const zx_backend zx_backend_cuda;
 const zx_backend zx_backend_cuda = {
     .name = "cuda",
     .count = cuda_count,
+    .device = cuda_device,
     .open = cuda_open,
     .close = cuda_close,
     .usable = cuda_usable,

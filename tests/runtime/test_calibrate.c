@@ -19,6 +19,8 @@ static const struct row {
     {"a row for ranks", {"machine", "h100-1", "--ranks", "16"}, 0, "h100-1x16", NULL},
     {"the rows", {"machine", "--list"}, 0, "b200", NULL},
     {"constants", {"machine", "constants", "--ranks", "2"}, 0, "100GFLOP/s", NULL},
+    {"its GPUs", {"machine", "--backend", "cpu"}, 0, "GPUs               none: ", NULL},
+    {"a name and --backend", {"machine", "h100", "--backend", "cpu"}, 2, NULL, "names another"},
     {"no such row", {"machine", "h10"}, 2, NULL, "the nearest is 'h100'"},
     {"no such file", {"machine", "gone.json"}, 1, NULL, "gone.json"},
     {"a file that is none", {"machine", "odd.json"}, 3, NULL, "odd.json: key 'flopz' is unknown"},
