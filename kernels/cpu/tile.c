@@ -5,6 +5,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/tile.h"
 
+#include <string.h>
+
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -18,9 +20,19 @@ static inline int64_t share(int64_t n, int64_t most)
     return n > most ? (n + 1) / 2 : n;
 }
 
-static __attribute__((noinline)) void put_some(float *c, const float *s, int64_t n, bool add)
+typedef float four __attribute__((vector_size(16)));
+typedef float loose_four __attribute__((vector_size(16), aligned(4), may_alias));
+
+// In place where it is called: a call would put all sums out of their registers and back.
+static inline __attribute__((always_inline)) void put_some(float *c, const four *s, int64_t n,
+                                                           bool add)
 {
-    for (int64_t j = 0; j < n; j++) c[j] = add ? c[j] + s[j] : s[j];
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4) {
+        loose_four *to = (loose_four *)(c + j);
+        *to = add ? s[j / 4] + *to : s[j / 4];
+    }
+    for (int64_t i = j; i < n; i++) c[i] = add ? s[j / 4][i - j] + c[i] : s[j / 4][i - j];
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -90,9 +102,6 @@ ZX_CLONES void zx_tile_copy(int64_t rows, int64_t cols, const float *x, int64_t 
 }
 
 // Four rows of four are four vectors, turned by shuffles.
-typedef float four __attribute__((vector_size(16)));
-typedef float loose_four __attribute__((vector_size(16), aligned(4), may_alias));
-
 static void turn_four(const float *x, int64_t x_row, float *y, int64_t y_row)
 {
     const four a = *(const loose_four *)x, b = *(const loose_four *)(x + x_row);

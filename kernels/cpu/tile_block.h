@@ -43,8 +43,9 @@ NAME(sum)(int64_t rows, int64_t vectors, int64_t k, zx_tile a, const float *b, i
         if (last == LANES) {
             NAME(put)(to, s[r][vectors - 1], add);
         } else {
-            const NAME(lanes) part = s[r][vectors - 1];
-            put_some(to, (const float *)&part, last, add);
+            four part[LANES / 4];
+            memcpy(part, &s[r][vectors - 1], sizeof part);
+            put_some(to, part, last, add);
         }
     }
 }
