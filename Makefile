@@ -1,7 +1,7 @@
 # Makefile - the front door: each target installs what it needs where it may, builds and runs. The
 # build itself is CMake's: `cmake -B build && cmake --build build && ctest --test-dir build` works too.
 # SPDX-License-Identifier: Apache-2.0
-.PHONY: help build test demo check check-quick check-long fuzz bench bench-plan bench-compare bench-executed bench-costs install clean
+.PHONY: help build test demo check check-quick check-long fuzz bench bench-plan bench-compare bench-executed bench-costs device-kit install clean
 SECONDS_EACH ?= 60
 PREFIX ?= /usr/local
 PARTS ?=
@@ -67,10 +67,14 @@ bench-costs: ## a step against depth, width, sequence, vocabulary and ranks; dra
 	@.ci/build build zerox
 	@tests/bench/bench_costs.sh build/zerox docs/costs.svg
 
+device-kit: ## what tests/device.sh carries to a machine that has a GPU and nvcc, but none of our packages
+	@.ci/install build test
+	@tests/device.sh prepare
+
 install: ## the program into PREFIX=/usr/local
 	@.ci/install build
 	@.ci/build build zerox
 	@cmake --install build --prefix $(PREFIX)
 
 clean: ## removes what was built
-	rm -rf build build-asan build-tsan build-clang build-cuda build-fuzz
+	rm -rf build build-asan build-tsan build-clang build-cuda build-device build-fuzz

@@ -7,8 +7,12 @@
 
 #include <string.h>
 
+#if defined(ZX_ON_DEVICE) // tests/device.sh
+#include "tests/device/real.h"
+#else
 #include "tests/cuda_standin/probe.h"
 #include "tests/cuda_standin/standin.h"
+#endif
 
 #define assert_cuda(call, want)                                                                    \
     do {                                                                                           \

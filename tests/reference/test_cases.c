@@ -79,12 +79,13 @@ static void train(const run *k, json_t *e, size_t steps, const char *folder)
     assert_non_null(config);
     assert_int_equal(json_dump_file(config, path, 0), 0);
     json_decref(config);
-    const char *cases = ZX_TEST_DATA "/cases";
+    const char *cases = ZX_TEST_DATA "/cases", *more = getenv("ZX_CASES_OPTIONS");
     size_t n = (size_t)snprintf(
         command, sizeof command,
         ZX_PROGRAM " train %s/%s/model.onnx --config %s --steps %zu --ranks %d --log %s/log.jsonl "
-                   "--dump-grads %s/grads.safetensors --save %s/out " ZX_CASES_ON " %s",
-        cases, k->model, path, steps, k->ranks, folder, folder, folder, k->extra ? k->extra : "");
+                   "--dump-grads %s/grads.safetensors --save %s/out " ZX_CASES_ON " %s %s",
+        cases, k->model, path, steps, k->ranks, folder, folder, folder, k->extra ? k->extra : "",
+        more != NULL ? more : "");
     const char *name;
     json_t *unused;
     json_object_foreach(json_object_get(e, "inputs"), name, unused)
@@ -215,6 +216,8 @@ int main(void)
 {
     struct CMUnitTest tests[ZX_COUNT(runs)];
     size_t n = 0;
+    const char *rows = getenv("ZX_ROWS"); // a glob of * and ?
+    if (rows != NULL) cmocka_set_test_filter(rows);
     // 5 and a model's 11 runs have no divisor in common: every kind of run, of two models or three.
     for (size_t i = 0; i < ZX_COUNT(runs); i += test_few() ? 5 : 1)
         tests[n++] = zx_case(runs[i].name, test_run, &runs[i]);
