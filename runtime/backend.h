@@ -61,8 +61,8 @@ static inline const zx_backend *zx_site_backend(const zx_site *p)
 zx_status zx_backend_choose(const char *word, const zx_backend **out, uint32_t *devices,
                             zx_err *err);
 // How the devices look that a run on GPUs would have, at most `most` of them, in out; a process of
-// its own looks at them. *built: whether this build knows GPUs at all. E_DEVICE: why there are none,
-// or can't be looked at.
+// its own looks at them. *built: whether this build knows GPUs at all. E_DEVICE: why there are
+// none, or can't be looked at.
 zx_status zx_backend_devices(zx_device *out, uint32_t most, uint32_t *n, bool *built, zx_err *err);
 // Bytes of memory that `ranks` ranks of this host have together; 0: nothing says.
 uint64_t zx_site_usable(const zx_site *p, uint32_t ranks);
