@@ -9,6 +9,7 @@
 
 #include "runtime/cmd_machine.h"
 #include "runtime/job_policy.h"
+#include "runtime/job_preset.h"
 #include "runtime/outfile.h"
 #include "runtime/report.h"
 
@@ -86,6 +87,11 @@ static zx_status read_sweep(const zx_options *o, zx_arena *mem, zx_compare_ask *
 static zx_status check_execute(const zx_options *o, const zx_compare_ask *ask, zx_err *err)
 {
     const char *machine = zx_given_text(o, ZX_OPT_MACHINE);
+    if (ask->execute && !zx_job_is_file(o)) {
+        zx_err_hint(err, "a model's file (zerox new writes some), or without --execute");
+        return ZX_FAIL(err, ZX_E_USAGE, "--execute runs a file: %s is known by name only",
+                       o->operand);
+    }
     if (!ask->execute) {
         if (!zx_given(o, ZX_OPT_STEPS)) return ZX_OK;
         return ZX_FAIL(err, ZX_E_USAGE, "--steps counts steps that are executed: --execute");
@@ -101,15 +107,23 @@ static zx_status check_execute(const zx_options *o, const zx_compare_ask *ask, z
     return ZX_OK;
 }
 
+static zx_status read_format(const zx_options *o, bool *json, zx_err *err)
+{
+    const char *given = zx_given_text(o, ZX_OPT_FORMAT);
+    *json = given != NULL && strcmp(given, "json") == 0;
+    if (given == NULL || *json || strcmp(given, "text") == 0) return ZX_OK;
+    return ZX_FAIL(err, ZX_E_USAGE, "--format of compare is text or json, not '%s'", given);
+}
+
 static zx_status read_ask(const zx_options *o, zx_arena *mem, zx_compare_ask *ask, zx_err *err)
 {
-    const char *words = zx_given_text(o, ZX_OPT_POLICIES);
+    const char *words = zx_given_text(o, ZX_OPT_POLICY);
     const uint64_t steps = zx_given_number(o, ZX_OPT_STEPS, ZX_COMPARE_MOST);
     *ask = (zx_compare_ask){.execute = zx_given(o, ZX_OPT_EXECUTE),
-                            .json = zx_given(o, ZX_OPT_JSON),
                             .report = zx_given_text(o, ZX_OPT_REPORT),
                             .steps = steps > UINT32_MAX ? UINT32_MAX : (uint32_t)steps};
     ask->least_steps = zx_given(o, ZX_OPT_STEPS) ? ask->steps : ZX_COMPARE_TIMED;
+    ZX_TRY(read_format(o, &ask->json, err));
     ZX_TRY(zx_job_policies(words != NULL ? words : "all", NULL, ask->ids, &ask->n, err));
     ZX_TRY(read_link(o, ask, err));
     ZX_TRY(read_sweep(o, mem, ask, err));
@@ -121,8 +135,13 @@ static zx_status read_ask(const zx_options *o, zx_arena *mem, zx_compare_ask *as
 zx_status zx_compare_open(zx_comparing *k, const zx_options *o, const zx_compare_ask *ask,
                           uint32_t ranks, zx_err *err)
 {
+    zx_preset_sizes sizes;
+    zx_preset_info info;
+    const bool file = zx_job_is_file(o);
     k->ask = *ask;
-    const zx_status st = zx_job_open(&k->job, o, ranks, !ask->execute, err);
+    ZX_TRY(zx_job_check_operand(o, ranks, err));
+    const zx_status st = file ? zx_job_open(&k->job, o, ranks, !ask->execute, err)
+                              : zx_job_open_named(&k->job, o, ranks, &sizes, &info, err);
     if (st == ZX_E_DATA) {
         const char *model = zx_text_safe(&k->job.mem, k->job.model);
         zx_data_suggest(k->job.data,
@@ -241,6 +260,38 @@ static zx_status write_report(const zx_comparing *k, const zx_sweep *curve, zx_e
     return st;
 }
 
+// Of what is compared something has to fit, or the budget is too small.
+typedef struct fitting {
+    bool any;
+    uint64_t least; // of those that don't
+    const char *whose;
+} fitting;
+
+static void look_for_fits(const zx_compare *c, fitting *f)
+{
+    for (uint32_t i = 0; i < c->n_rows; i++) {
+        const zx_compare_row *r = &c->rows[i];
+        if (r->predicted <= 0) continue; // no plan
+        f->any |= r->over_bytes == 0;
+        if (r->result.plan.arena_bytes >= f->least) continue;
+        f->least = r->result.plan.arena_bytes;
+        f->whose = r->name;
+    }
+}
+
+static zx_status check_fits(const zx_comparing *k, const fitting *f, uint64_t budget, zx_err *err)
+{
+    char size[ZX_BYTES_TEXT], need[ZX_BYTES_TEXT];
+    if (f->any) return ZX_OK;
+    zx_err_hint(err, "a larger --budget, or more ranks%s",
+                k->job.recompute == ZX_RECOMPUTE_NONE ? ", or --recompute full" : "");
+    zx_text_size(budget, size);
+    if (f->least == UINT64_MAX)
+        return ZX_FAIL(err, ZX_E_BUDGET, "there is a plan of no policy within %s a rank", size);
+    return ZX_FAIL(err, ZX_E_BUDGET, "nothing fits into %s a rank: the least is %s, by %s", size,
+                   zx_text_size(f->least, need), f->whose);
+}
+
 zx_status zx_compare_show(zx_comparing *k, zx_err *err)
 {
     zx_text out = {0};
@@ -258,7 +309,11 @@ zx_status zx_compare_show(zx_comparing *k, zx_err *err)
         if (k->job.ranks == 1 || make_curve(k, &curve, &unused) != ZX_OK) curve.n = 0;
         ZX_TRY(write_report(k, &curve, err));
     }
-    if (k->c.differ == NULL) return ZX_OK;
+    if (k->c.differ == NULL) {
+        fitting f = {.least = UINT64_MAX};
+        look_for_fits(&k->c, &f);
+        return check_fits(k, &f, k->c.budget, err);
+    }
     zx_err_hint(err, "this is a bug of zerox: please report it with the model and the config");
     return ZX_FAIL(err, ZX_E_DIVERGED, "losses aren't identical: %s", k->c.differ);
 }
@@ -276,10 +331,18 @@ static zx_status sweep(zx_comparing *k, zx_err *err)
         zx_sweep_table(&s, &out);
     zx_cmd_put(&out);
     zx_text_free(&out);
-    if (k->ask.report == NULL) return ZX_OK;
-    static const zx_sweep none;
-    k->c = s.points[s.n - 1].c;
-    return write_report(k, s.budgets ? &s : &none, err);
+    fitting f = {.least = UINT64_MAX};
+    uint64_t budget = 0;
+    for (uint32_t i = 0; i < s.n; i++) {
+        look_for_fits(&s.points[i].c, &f);
+        if (s.points[i].c.budget > budget) budget = s.points[i].c.budget;
+    }
+    if (k->ask.report != NULL) {
+        static const zx_sweep none;
+        k->c = s.points[s.n - 1].c;
+        ZX_TRY(write_report(k, s.budgets ? &s : &none, err));
+    }
+    return check_fits(k, &f, budget, err);
 }
 
 static zx_status simulate(zx_comparing *k, const zx_options *o, const zx_compare_ask *ask,

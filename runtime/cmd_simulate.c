@@ -3,11 +3,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/cmd_machine.h"
 #include "runtime/cmd_plan.h"
 #include "runtime/job_certificate.h"
+#include "runtime/job_preset.h"
 #include "runtime/outfile.h"
 #include "runtime/simulate.h"
 #include "runtime/ways_out.h"
@@ -51,47 +51,17 @@ static zx_status read_wanted(const zx_options *o, wanted *out, zx_err *err)
     return ZX_OK;
 }
 
-static bool is_file(const char *name)
-{
-    const size_t n = strlen(name);
-    return strchr(name, '/') != NULL || (n > 5 && strcmp(name + n - 5, ".onnx") == 0) ||
-           access(name, F_OK) == 0;
-}
-
-// A machine that there isn't is told of before the model is made.
-static zx_status check_machine(const zx_options *o, bool preset, uint64_t ranks, zx_err *err)
-{
-    const char *name = zx_given_text(o, ZX_OPT_MACHINE);
-    if (ranks > MOST_RANKS)
-        return ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
-    if (name == NULL && preset) {
-        zx_err_hint(err, "--machine h100x32; zerox machine --list has the others");
-        return ZX_FAIL(err, ZX_E_USAGE, "simulate %s: on which --machine?", o->operand);
-    }
-    if (name == NULL || strcmp(name, "host") == 0) return ZX_OK;
-    zx_arena mem = {0};
-    zx_notes notes = {0};
-    zx_machine m;
-    const zx_status st = zx_cmd_machine_of(o, (uint32_t)ranks, 1, &mem, &notes, &m, err);
-    zx_arena_free(&mem);
-    return st;
-}
-
 static zx_status open_job(zx_job *job, const zx_options *o, zx_simulated *s, zx_err *err)
 {
-    const bool preset = !is_file(o->operand);
+    const bool preset = !zx_job_is_file(o);
     const uint64_t ranks = zx_cmd_ranks(o);
     zx_preset_info info;
-    if (preset) ZX_TRY(zx_preset_known(o->operand, err));
-    ZX_TRY(check_machine(o, preset, ranks, err));
-    if (!preset && zx_given(o, ZX_OPT_SEQ)) {
-        zx_err_hint(err, "--dim NAME=N; zerox check %s shows the dimensions", o->operand);
-        return ZX_FAIL(err, ZX_E_USAGE, "--seq is of a preset, and %s is a file", o->operand);
-    }
+    if (ranks > MOST_RANKS)
+        return ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
+    ZX_TRY(zx_job_check_operand(o, (uint32_t)ranks, err));
     if (preset) {
-        zx_preset_sizes sizes = {(int64_t)zx_given_number(o, ZX_OPT_SEQ, 1024),
-                                 (int64_t)zx_given_number(o, ZX_OPT_BATCH, 1)};
-        ZX_TRY(zx_job_open_preset(job, o, (uint32_t)ranks, &sizes, &info, err));
+        zx_preset_sizes sizes;
+        ZX_TRY(zx_job_open_named(job, o, (uint32_t)ranks, &sizes, &info, err));
         s->sequence = sizes.sequence;
     } else {
         ZX_TRY(zx_job_open(job, o, (uint32_t)ranks, true, err));
@@ -207,6 +177,27 @@ static zx_status simulate(zx_job *job, const wanted *w, zx_simulated *s, zx_text
     return ZX_OK;
 }
 
+// Of what is shown something has to fit, or the budget is too small.
+static zx_status check_fits(zx_job *job, const zx_simulated *s, zx_err *err)
+{
+    uint32_t least = ZX_NONE;
+    char size[ZX_BYTES_TEXT], need[ZX_BYTES_TEXT];
+    for (uint32_t i = 0; i < s->n_rows; i++) {
+        const zx_simulated_row *x = &s->rows[i];
+        if (x->refused != NULL) continue;
+        if (x->over_bytes == 0) return ZX_OK;
+        if (least == ZX_NONE || x->peak_bytes < s->rows[least].peak_bytes) least = i;
+    }
+    zx_err_hint(err, "a larger --budget or --machine%s",
+                job->recompute == ZX_RECOMPUTE_NONE ? ", or --recompute full" : "");
+    if (least == ZX_NONE)
+        return ZX_FAIL(err, ZX_E_BUDGET, "there is a plan of no policy within %s a rank",
+                       zx_text_size(s->budget, size));
+    return ZX_FAIL(err, ZX_E_BUDGET, "nothing fits into %s a rank: the least is %s, by %s",
+                   zx_text_size(s->budget, size), zx_text_size(s->rows[least].peak_bytes, need),
+                   zx_policy_name(s->rows[least].id, &job->mem));
+}
+
 int zx_cmd_simulate(const zx_options *o, zx_err *err)
 {
     zx_job job = {0};
@@ -225,6 +216,7 @@ int zx_cmd_simulate(const zx_options *o, zx_err *err)
     else if (st == ZX_OK)
         zx_cmd_put(&out);
     if (st == ZX_OK && path != NULL) zx_cmd_wrote(path, &job.mem);
+    if (st == ZX_OK) st = check_fits(&job, &s, err);
     zx_text_free(&out);
     zx_job_close(&job);
     return zx_status_exit(st);

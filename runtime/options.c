@@ -223,11 +223,26 @@ static zx_status parse_rest(zx_options *o, zx_arena *mem, zx_err *err)
                    takes_two(o->command) ? "" : "a ", commands[o->command].operand);
 }
 
+// --json is --format json.
+static zx_status take_json(zx_options *o, zx_arena *mem, zx_err *err)
+{
+    static const char *const json[] = {"json"};
+    zx_option_value *format = &o->value[ZX_OPT_FORMAT];
+    if (!zx_given(o, ZX_OPT_JSON)) return ZX_OK;
+    const char *given = zx_given_text(o, ZX_OPT_FORMAT);
+    if (given != NULL && strcmp(given, json[0]) != 0)
+        return ZX_FAIL(err, ZX_E_USAGE, "--json is --format json, and --format %s was given too",
+                       zx_text_safe(mem, given));
+    *format = (zx_option_value){.n = 1, .text = (const char **)(uintptr_t)json};
+    return ZX_OK;
+}
+
 zx_status zx_options_parse(int argc, char *const *argv, zx_arena *mem, zx_options *out, zx_err *err)
 {
     *out = (zx_options){.command = ZX_CMD_NONE, .argc = argc, .argv = argv};
     zx_status st = parse_command(out, mem, err);
     if (st == ZX_OK && out->command != ZX_CMD_NONE) st = parse_rest(out, mem, err);
+    if (st == ZX_OK) st = take_json(out, mem, err);
     if (st != ZX_OK && out->command == ZX_CMD_NONE) zx_err_hint(err, "'zerox --help'");
     if (st != ZX_OK) zx_err_hint(err, "'zerox %s --help'", zx_command_word(out->command));
     return st;

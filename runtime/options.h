@@ -9,7 +9,8 @@
 #define ZX_COMMAND_MAP(X)                                                                          \
     X(TRAIN, "train", "MODEL.onnx", "train a model, sharded over ranks")                           \
     X(PLAN, "plan", "MODEL.onnx", "show the plan of a training step")                              \
-    X(COMPARE, "compare", "MODEL.onnx", "compare schedules at one budget, predicted or executed")  \
+    X(COMPARE, "compare", "PRESET|MODEL.onnx",                                                     \
+      "compare schedules at one budget, predicted or executed")                                    \
     X(SIMULATE, "simulate", "PRESET|MODEL.onnx",                                                   \
       "predict training of a large model on other machines")                                       \
     X(CHECK, "check", "MODEL.onnx", "say what zerox makes of a model")                             \

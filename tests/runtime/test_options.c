@@ -17,6 +17,20 @@ static const struct row {
      {"train", "m.onnx", "--num_gpus", "2", "--deepspeed_config", "c", "--local_rank=3"},
      NULL,
      NULL},
+    {"compare's words for plan", {"plan", "m.onnx", "--policies", "fsdp", "--json"}, NULL, NULL},
+    {"for simulate",
+     {"simulate", "llama3-8b", "--policies", "fsdp", "--json", "--machine", "h100"},
+     NULL,
+     NULL},
+    {"and theirs for compare",
+     {"compare", "m.onnx", "--policy", "fsdp", "--format", "json"},
+     NULL,
+     NULL},
+    {"--json twice over", {"plan", "m.onnx", "--json", "--format", "json"}, NULL, NULL},
+    {"two formats",
+     {"plan", "m.onnx", "--json", "--format", "trace"},
+     "--json is --format json, and --format trace was given too",
+     NULL},
     {"options first", {"plan", "--ranks", "2", "m.onnx"}, NULL, NULL},
     {"after -- nothing is an option", {"train", "--", "--odd.onnx"}, NULL, NULL},
     {"new lists without a family", {"new", "--list"}, NULL, NULL},
@@ -85,6 +99,19 @@ static void values_are_kept(void **state)
     zx_arena_free(&mem);
 }
 
+static void short_words_are_the_long_ones(void **state)
+{
+    (void)state;
+    char *argv[] = {"zerox", "compare", "m.onnx", "--json", "--policies", "fsdp,zerox"};
+    zx_arena mem = {0};
+    zx_err err = {0};
+    zx_options o;
+    assert_zx_ok(zx_options_parse(ZX_COUNT(argv), argv, &mem, &o, &err), &err);
+    assert_string_equal(zx_given_text(&o, ZX_OPT_FORMAT), "json");
+    assert_string_equal(zx_given_text(&o, ZX_OPT_POLICY), "fsdp,zerox");
+    zx_arena_free(&mem);
+}
+
 static void help_lists_a_commands_options_only(void **state)
 {
     (void)state;
@@ -123,10 +150,11 @@ static void small_texts(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + 3];
+    struct CMUnitTest tests[ZX_COUNT(rows) + 4];
     size_t n = 0;
     for (; n < ZX_COUNT(rows); n++) tests[n] = zx_case(rows[n].name, test_row, &rows[n]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(values_are_kept);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(short_words_are_the_long_ones);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(help_lists_a_commands_options_only);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(small_texts);
     return cmocka_run_group_tests(tests, NULL, NULL);
