@@ -357,7 +357,7 @@ static bool static_shape(zx_imp *c, const zx_inode *n, zx_shape *s)
     return zx_shape_check(s, NULL) == ZX_OK && zx_shape_count(s) > 1;
 }
 
-static void classify_made(zx_imp *c, uint32_t i)
+static void classify_made(zx_imp *c, uint32_t i, const facts *f)
 {
     const zx_inode *n = c->vals[i].by;
     if (c->vals[i].kind != ZX_I_NODE || n == NULL || !c->vals[i].reach || !n->live) return;
@@ -391,6 +391,14 @@ static void classify_made(zx_imp *c, uint32_t i)
     }
     if (type.dtype != ZX_F32 || !static_shape(c, n, &type.shape)) return;
     if (!read_as_weight(c, i, type.shape.rank, n->region, 0)) return;
+    named(c->vals[i].name, c->options->parameters, c->options->n_parameters, f->hit_p);
+    if (named(c->vals[i].name, c->options->buffers, c->options->n_buffers, f->hit_b)) {
+        zx_import_fail(c, NULL, ZX_E_UNSUPPORTED,
+                       "zerox.buffers: '%s' has no values in the file (%s makes them): nothing "
+                       "to keep it at",
+                       zx_text_safe(&c->tmp, c->vals[i].name), n->op);
+        return;
+    }
     add_param(c, i, &type, &init, zx_arena_printf(c->mem, "a weight that %s makes", n->op),
               c->vals[i].name);
 }
@@ -416,10 +424,23 @@ static void order_params(zx_imp *c)
 static void unmatched(zx_imp *c, const char *key, const char *const *patterns, uint32_t n,
                       const bool *hit)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (!hit[i])
-            zx_import_fail(c, NULL, ZX_E_USAGE, "%s: '%s' is the name of no tensor", key,
-                           zx_text_safe(&c->tmp, patterns[i]));
+    for (uint32_t i = 0; i < n; i++) {
+        if (hit[i]) continue;
+        zx_err_hint(c->err, "names as zerox check MODEL lists them, like %s",
+                    c->n_params > 0 ? zx_text_safe(&c->tmp, c->params[0].name) : "\"layer1.*\"");
+        zx_import_fail(c, NULL, ZX_E_USAGE, "%s: '%s' is the name of no tensor", key,
+                       zx_text_safe(&c->tmp, patterns[i]));
+    }
+}
+
+// Patterns for buffers that leave nothing to train were not meant so.
+static void check_left(zx_imp *c)
+{
+    if (c->n_params > 0 || c->options->n_buffers == 0 || c->err->n_causes > 0) return;
+    zx_err_hint(c->err, "patterns of what stays as it is, like \"zerox\": {\"buffers\": "
+                        "[\"*.bias\"]}; zerox check MODEL without them lists the parameters");
+    zx_import_fail(c, NULL, ZX_E_USAGE, "zerox.buffers: '%s' leaves no parameter to train",
+                   zx_text_safe(&c->tmp, c->options->buffers[0]));
 }
 
 static void mark_statistics(zx_imp *c, const zx_iregion *r, bool *statistic)
@@ -453,10 +474,11 @@ zx_status zx_import_classify(zx_imp *c)
     for (uint32_t i = 0; i < c->n_vals; i++) {
         if (c->vals[i].kind != ZX_I_NODE) continue;
         classify_tensor(c, i, &f);
-        if (!c->has_kinds) classify_made(c, i);
+        if (!c->has_kinds) classify_made(c, i, &f);
     }
     unmatched(c, "zerox.parameters", c->options->parameters, c->options->n_parameters, f.hit_p);
     unmatched(c, "zerox.buffers", c->options->buffers, c->options->n_buffers, f.hit_b);
+    check_left(c);
     refuse_odd(c);
     order_params(c);
     return c->err->n_causes > 0 ? c->err->code : ZX_OK;

@@ -223,6 +223,17 @@ static bool needs_a_file_of_tokens(const zx_data *d)
     return true;
 }
 
+// Tokens have their file, and only labels are missing that the same file gives.
+static const zx_data_input *tokens_that_give_labels(const zx_data *d)
+{
+    const zx_data_input *labels = zx_data_labels(d), *tokens = find_tokens(d, labels);
+    if (tokens == NULL || labels == NULL || tokens->source.kind != ZX_SOURCE_TOKENS) return NULL;
+    if (labels->decl != NULL && !zx_data_takes_tokens(labels->decl)) return NULL;
+    for (uint32_t i = 0; i < d->n; i++)
+        if ((d->inputs[i].source.kind == ZX_SOURCE_NONE) != (&d->inputs[i] == labels)) return NULL;
+    return tokens;
+}
+
 static zx_status missing(zx_data *d, zx_err *err)
 {
     zx_text names = {0}, example = {0};
@@ -235,7 +246,11 @@ static zx_status missing(zx_data *d, zx_err *err)
     const bool any = d->lacking = names.n > 0;
     const char *model = zx_text_safe(d->mem, d->model);
     if (any) ZX_FAIL(err, ZX_E_DATA, "no data for %s; the inputs are %s", names.at, all_inputs(d));
-    if (any && needs_a_file_of_tokens(d))
+    const zx_data_input *tokens = any ? tokens_that_give_labels(d) : NULL;
+    if (tokens != NULL)
+        zx_err_hint(err, "zerox train %s --data %s, which without a name feeds tokens and labels",
+                    model, zx_text_safe(d->mem, tokens->source.text));
+    else if (any && needs_a_file_of_tokens(d))
         zx_err_hint(err,
                     "zerox train %s --data FILE.txt (a token is a byte) or FILE.bin (uint16 "
                     "tokens; FILE.bin:u32 for uint32)",

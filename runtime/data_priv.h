@@ -38,6 +38,21 @@ struct zx_data {
     const zx_data_input *labels, *tokens; // of the loss, of an embedding; NULL: there are none
 };
 
+// What the values of an input are used for, as sizes; 0: not that.
+typedef struct zx_data_uses {
+    int64_t index;   // the smallest table or class count that they index
+    int64_t table;   // likewise, of tables that all of the values index, whatever they are
+    int64_t label;   // class count of the loss
+    int64_t classes; // the same where all of the values are labels of one loss, whatever they are
+    bool ignores;    // which takes `ignored` as well
+    int64_t ignored;
+} zx_data_uses;
+zx_data_uses zx_data_find_uses(const zx_graph *g, uint32_t input, zx_arena *mem);
+// Which inputs are labels and tokens; E_DATA for values that the graph has no class or row for.
+zx_status zx_data_check_uses(zx_data *d, const zx_graph *g, zx_notes *notes, zx_err *err);
+// The sample that is number j of a micro-batch.
+uint64_t zx_data_sample_of(const zx_data *d, uint64_t micro, uint64_t j);
+
 zx_data_input *zx_data_find(const zx_data *d, const char *name); // NULL: there is no such input
 // Whether tokens may go to it: whole numbers [batch, sequence].
 bool zx_data_takes_tokens(const zx_input_decl *decl);

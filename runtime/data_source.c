@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "graph/base/text.h"
 
@@ -31,6 +32,23 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
+// What stands behind the last ':' of a name that no file has: where there is a file of what stands
+// before it, or it looks like a shift or a type, a suffix was meant.
+static zx_status check_suffix(const char *path, const char *text, zx_arena *mem, zx_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    const char *colon = strrchr(slash != NULL ? slash : path, ':');
+    if (colon == NULL || colon == path || access(path, F_OK) == 0) return ZX_OK;
+    const char *word = colon + 1, *digits = word + strcspn(word, "0123456789");
+    const bool looks =
+        digits[0] != '\0' && digits[strspn(digits, "0123456789")] == '\0' && digits - word <= 5;
+    if (!looks && access(zx_arena_strn(mem, path, (size_t)(colon - path)), F_OK) != 0) return ZX_OK;
+    zx_err_hint(err, "FILE:+1 for windows that begin one token on (labels), FILE.bin:u32 for "
+                     "uint32 tokens; without :u32 tokens of FILE.bin are uint16");
+    return ZX_FAIL(err, ZX_E_USAGE, "'%s': there is no suffix '%s'; known are :+1 and :u32",
+                   zx_text_safe(mem, text), zx_text_safe(mem, colon));
+}
+
 static zx_status parse_file(const char *text, const char *dir, zx_arena *mem, zx_data_source *out,
                             zx_err *err)
 {
@@ -44,6 +62,7 @@ static zx_status parse_file(const char *text, const char *dir, zx_arena *mem, zx
     }
     const bool relative = name[0] != '/' && strcmp(dir, ".") != 0;
     out->path = relative ? zx_arena_printf(mem, "%s/%s", dir, name) : name;
+    ZX_TRY(check_suffix(out->path, text, mem, err));
     out->kind = ends_with(name, ".npy") ? ZX_SOURCE_NPY : ZX_SOURCE_TOKENS;
     if (out->kind == ZX_SOURCE_NPY && (out->next || out->wide))
         return ZX_FAIL(err, ZX_E_USAGE, "'%s': :u32 and :+1 are for token files, not for .npy",

@@ -76,7 +76,15 @@ static const struct row {
      3,
      "train $IN/m.onnx --data labels=$IN/far.npy --out o",
      {NULL},
-     {"label 3 is outside the 3 classes", "try: look at ", "far.npy, which feeds 'labels'"},
+     {"input 'labels': sample 1 of ", "far.npy is label 3; the model has 3 classes",
+      "try: labels from 0 to 2"},
+     "step 1/"},
+    {"a label of no class, met in a step",
+     3,
+     SHIFTS "--data input_ids=$IN/text.txt --data labels=$IN/farther.npy --steps 2",
+     {NULL},
+     {"label 99999 is outside the ", "try: look at ",
+      "farther.npy, which feeds 'labels': 99999 is in its sample 1"},
      "done"},
     // ---- a model and what lies beside it
     {"check tells of another model's data",
@@ -289,6 +297,7 @@ static int setup(void **state)
     static const double doubles[48] = {1};
     static const float wide[60] = {1};
     static const int64_t far[12] = {0, 3};
+    static int64_t farther[125 * 8];
     char command[512];
     bad_result r;
     if (bad_setup(state) != 0) return 1;
@@ -298,6 +307,8 @@ static int setup(void **state)
     model_write("odd.onnx", "h=LSTM(logits,w,w){name=rnn}", NULL);
     bad_npy("doubles.npy", "<f8", "12, 4", doubles, sizeof doubles);
     bad_npy("far.npy", "<i8", "12,", far, sizeof far);
+    farther[8 + 4] = 99999;
+    bad_npy("farther.npy", "<i8", "125, 8", farther, sizeof farther);
     bad_npy("wide.npy", "<f4", "12, 5", wide, sizeof wide);
     bad_text("x.npz", "PK");
     bad_text("x.csv", "1,2,3,4\n");

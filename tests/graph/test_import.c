@@ -20,7 +20,8 @@ static const zx_input_shape data_7[] = {{.name = "x", .rank = 1, .dim = {7}}};
 static const zx_input_shape data_two[] = {{.name = "x", .rank = 2, .dim = {7, 7}}};
 static const zx_input_shape data_odd[] = {{.name = "x", .rank = 1, .dim = {7}},
                                           {.name = "z", .rank = 1, .dim = {6}}};
-static const char *const only_w[] = {"w"}, *const none_such[] = {"nope*"}, *const both[] = {"?"};
+static const char *const only_w[] = {"w"}, *const none_such[] = {"nope*"},
+                         *const all_names[] = {"*"}, *const both[] = {"?"};
 
 static const row rows[] = {
 #define ROW(...) {__VA_ARGS__},
