@@ -57,6 +57,10 @@ static const preset presets[] = {
     MLP("mnist", 784, 2, 512, 10),
 };
 
+// The models are written as PyTorch exports them, with attention's mask whole: sequence x sequence
+// numbers that are made at import, 4 GiB at this length.
+#define MOST_SEQUENCE 32768
+
 // Who has which sizes, and how large they may be.
 enum { IN_GPT2 = 1, IN_LLAMA = 2, IN_MLP = 4 };
 static const struct size_row {
@@ -176,6 +180,11 @@ static zx_status resolve(const struct family *f, const preset *p, const zx_new_o
         return ZX_FAIL(err, ZX_E_USAGE,
                        "a head of %" PRId64 " numbers can't be rotated: it must be even",
                        s->width / s->heads);
+    if (s->sequence > MOST_SEQUENCE)
+        return ZX_FAIL(err, ZX_E_USAGE,
+                       "a sequence of %" PRId64 ": attention's mask would be %" PRId64 " x %" PRId64
+                       " numbers, a sequence of %d is the most",
+                       s->sequence, s->sequence, s->sequence, MOST_SEQUENCE);
     if (s->sequence > s->context)
         return ZX_FAIL(err, ZX_E_USAGE, "a sequence of %" PRId64 " exceeds the context of %" PRId64,
                        s->sequence, s->context);

@@ -171,7 +171,8 @@ static void say_plan(const zx_train *t)
                t->job.ranks > 1 ? zx_progress_time(t->plan.exposed_seconds, exposed) : "");
     if (t->certificate != NULL) // without its last '\n'
         zx_cmd_say("%.*s", (int)(strlen(t->certificate) - 1), t->certificate);
-    zx_cmd_say("outside the plan: %s", zx_text_size(zx_memory_pss(), outside));
+    zx_cmd_say("outside the plan: %s before the first step",
+               zx_text_size(zx_memory_pss(), outside));
 }
 
 // Where data and dimensions came from the command line or were found, config.json names them, so
@@ -353,20 +354,24 @@ static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
 static void say_summary(const zx_train *t, bool stopped)
 {
     char clock[ZX_BYTES_TEXT], step[ZX_BYTES_TEXT], peak[ZX_BYTES_TEXT], mem[ZX_BYTES_TEXT],
-        what[96];
+        outside[ZX_BYTES_TEXT], what[96];
     if (t->done == 0) return;
     const unsigned long long done = t->done, steps = t->steps;
     if (stopped)
         snprintf(what, sizeof what, "interrupted after %llu of %llu steps", done, steps);
     else
         snprintf(what, sizeof what, "done: %llu step%s", done, done == 1 ? "" : "s");
-    zx_cmd_say("%s in %s (%s each), loss %#.4g -> %#.4g, peak %s as planned%s, resident %s", what,
-               zx_progress_clock(t->run_seconds, clock),
-               zx_progress_time(t->run_seconds / (double)t->done, step), t->first_loss,
-               isnan(t->last_loss) ? fabs(t->last_loss) : t->last_loss, // "nan", never "-nan"
-               zx_text_size(t->peak_bytes, peak),
-               t->peak_bytes == t->plan.arena_bytes ? "" : " (less)",
-               zx_text_size(t->resident_bytes, mem));
+    // Libraries make their kernels, and threads what they need, in the first step.
+    const uint64_t planned = t->job.site.gpu == NULL ? t->peak_bytes : 0;
+    const uint64_t rest = t->resident_bytes > planned ? t->resident_bytes - planned : 0;
+    zx_cmd_say(
+        "%s in %s (%s each), loss %#.4g -> %#.4g, peak %s as planned%s, resident %s, %s of it "
+        "outside the plan",
+        what, zx_progress_clock(t->run_seconds, clock),
+        zx_progress_time(t->run_seconds / (double)t->done, step), t->first_loss,
+        isnan(t->last_loss) ? fabs(t->last_loss) : t->last_loss, // "nan", never "-nan"
+        zx_text_size(t->peak_bytes, peak), t->peak_bytes == t->plan.arena_bytes ? "" : " (less)",
+        zx_text_size(t->resident_bytes, mem), zx_text_size(rest, outside));
 }
 
 // Saves what there is, also after a stop or a step that wasn't applied: the weights are whole.
@@ -428,6 +433,11 @@ static zx_status choose_backend(const zx_options *o, const zx_backend **out, uin
                    "--replan-after: times of GPUs aren't measured in a run yet");
 }
 
+static void say_of_ranks(const char *sentence)
+{
+    zx_cmd_say("note: %s", sentence);
+}
+
 int zx_cmd_train(const zx_options *o, zx_err *err)
 {
     zx_who who;
@@ -448,6 +458,7 @@ int zx_cmd_train(const zx_options *o, zx_err *err)
     if (st == ZX_OK && ranks == 0 && devices > 1 && getenv("WORLD_SIZE") == NULL)
         st = zx_launch_who(devices, &who, err); // a rank a device
     if (st != ZX_OK) return zx_status_exit(st);
+    who.say = say_of_ranks;
     // A run outlives who was looking at it; a file that can't grow is an error with a sentence.
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);

@@ -22,6 +22,7 @@
 #include "runtime/world_link.h"
 
 #define JOIN_SECONDS 120.0
+#define NOTICE_SECONDS 30.0
 #define GRACE_SECONDS 3.0 // that ranks have to end by themselves once one has failed
 #define LOOK_SECONDS 0.1
 #define SAME_SECONDS                                                                               \
@@ -250,12 +251,15 @@ static int run_rank(const zx_who *who, uint32_t rank, bool tells_launcher, zx_ra
 // ---- the launcher -------------------------------------------------------------------------------
 
 typedef struct child {
-    pid_t pid;  // 0: has ended
-    int pipe;   // its zx_err comes here; -1
-    int status; // of waitpid
+    pid_t pid;      // 0: has ended
+    int pipe;       // its zx_err comes here; -1
+    int status;     // of waitpid
+    double stopped; // when it was found stopped; 0: it runs
+    bool told;
 } child;
 
 typedef struct team {
+    const zx_who *who;
     child *child;
     uint32_t n, n_alive;
     int signal;         // the first that the launcher got
@@ -324,11 +328,55 @@ static bool ended_badly(int status)
     return WIFSIGNALED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) < 128);
 }
 
+static void say_moves(team *t, uint32_t r)
+{
+    child *c = &t->child[r];
+    char text[160];
+    if (c->told && t->who->say != NULL) {
+        snprintf(text, sizeof text, "rank %u (pid %d) goes on", r, (int)c->pid);
+        t->who->say(text);
+    }
+    c->told = false;
+    c->stopped = 0;
+}
+
+// Whether a rank has ended; that it was stopped or goes on is kept.
+static bool has_ended(team *t, uint32_t r)
+{
+    child *c = &t->child[r];
+    while (waitpid(c->pid, &c->status, WNOHANG | WUNTRACED | WCONTINUED) == c->pid) {
+        if (!WIFSTOPPED(c->status) && !WIFCONTINUED(c->status)) return true;
+        if (WIFCONTINUED(c->status))
+            say_moves(t, r);
+        else if (c->stopped <= 0)
+            c->stopped = now_seconds();
+    }
+    return false;
+}
+
+// The others wait for a rank that somebody stopped, for as long as that takes.
+static void notice(team *t)
+{
+    const double patience = t->who->notice_seconds > 0 ? t->who->notice_seconds : NOTICE_SECONDS;
+    for (uint32_t r = 0; r < t->n; r++) {
+        child *c = &t->child[r];
+        char text[160];
+        if (c->pid <= 0 || c->stopped <= 0 || c->told) continue;
+        if (now_seconds() < c->stopped + patience || t->who->say == NULL) continue;
+        snprintf(text, sizeof text,
+                 "rank %u (pid %d) has been stopped for %.0f s, the others wait for it; "
+                 "kill -CONT %d lets it go on",
+                 r, (int)c->pid, patience, (int)c->pid);
+        t->who->say(text);
+        c->told = true;
+    }
+}
+
 static void reap(team *t)
 {
     for (uint32_t r = 0; r < t->n; r++) {
         child *c = &t->child[r];
-        if (c->pid <= 0 || waitpid(c->pid, &c->status, WNOHANG) != c->pid) continue;
+        if (c->pid <= 0 || !has_ended(t, r)) continue;
         c->pid = 0;
         t->n_alive--;
         // A peer that noticed may be seen to end before the rank that died: that one still counts.
@@ -361,6 +409,7 @@ static void wait_for_all(team *t, const sigset_t *watched)
             }
         }
         reap(t);
+        notice(t);
         if (t->failing && !t->killing && now_seconds() > t->grace_until) kill_all(t);
     }
 }
@@ -420,7 +469,8 @@ static int outcome(const team *t, zx_err *err)
 
 static int run_team(const zx_who *who, zx_rank_run *run, void *arg, zx_err *err)
 {
-    team t = {.child = calloc(who->ranks, sizeof *t.child), .n = who->ranks, .dead = ZX_NONE};
+    team t = {
+        .who = who, .child = calloc(who->ranks, sizeof *t.child), .n = who->ranks, .dead = ZX_NONE};
     if (t.child == NULL)
         return zx_status_exit(ZX_FAIL(err, ZX_E_DEVICE, "no memory for %u ranks", who->ranks));
     for (uint32_t r = 0; r < t.n; r++) t.child[r].pipe = -1;

@@ -15,11 +15,13 @@ typedef enum zx_who_kind {
 
 typedef struct zx_who {
     zx_who_kind kind;
-    uint32_t ranks;      // of the run; all on this host
-    uint32_t rank;       // RANK: which one; else 0
-    double join_seconds; // how long ranks wait for each other to come; 0: 120
-    char name[160];      // of the abstract socket where they meet
-    char note[256];      // one line that the user should see ("" none), e.g. what was ignored
+    uint32_t ranks;                    // of the run; all on this host
+    uint32_t rank;                     // RANK: which one; else 0
+    double join_seconds;               // how long ranks wait for each other to come; 0: 120
+    double notice_seconds;             // how long a rank may stand still until that is said; 0: 30
+    void (*say)(const char *sentence); // of what is to be known while the ranks run; NULL: nobody
+    char name[160];                    // of the abstract socket where they meet
+    char note[256]; // one line that the user should see ("" none), e.g. what was ignored
 } zx_who;
 
 // Reads the environment. `ranks` is --ranks, 0 where it wasn't given. E_USAGE where it contradicts
@@ -34,6 +36,7 @@ typedef int zx_rank_run(void *arg, zx_world *world, zx_err *err);
 // Call it before any OpenMP call and from a program with a single thread: LAUNCHER forks.
 // What went wrong is in err once, whichever rank it happened to (and nowhere else: with n_causes 0
 // there is nothing to print, e.g. where rank 0 of the same launcher already says it).
+// A rank that was stopped (SIGSTOP) is told of by who->say, and waited for.
 // On SIGINT, SIGTERM or SIGHUP ranks are asked to stop and the exit code is 128+n; a second one
 // ends everything within a second.
 int zx_launch_run(const zx_who *who, zx_rank_run *run, void *arg, zx_err *err);

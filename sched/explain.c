@@ -441,6 +441,23 @@ static uint64_t most_whole(const zx_plan *p)
     return most;
 }
 
+static void put_wire(const zx_plan *p, uint64_t gathers, uint64_t reduces, zx_text *out)
+{
+    char a[ZX_BYTES_TEXT];
+    zx_text_put(out, "\n");
+    if (gathers + reduces == 0) {
+        zx_text_put(out, "nothing on the wire\n");
+        return;
+    }
+    zx_text_put(out, "%s on the wire each way a rank and step, in ",
+                zx_text_size(p->wire_bytes, a));
+    const uint64_t whole = most_whole(p); // none where parameters are whole all the time
+    if (gathers > 0) zx_text_put(out, "%" PRIu64 " gather%s", gathers, gathers == 1 ? "" : "s");
+    if (whole > 0) zx_text_put(out, " (at most %s whole at once)", zx_text_size(whole, a));
+    if (gathers > 0) zx_text_put(out, " and ");
+    zx_text_put(out, "%" PRIu64 " reduce%s\n", reduces, reduces == 1 ? "" : "s");
+}
+
 void zx_explain_summary(const zx_plan *p, const char *whose, zx_text *out)
 {
     static const struct {
@@ -476,12 +493,7 @@ void zx_explain_summary(const zx_plan *p, const char *whose, zx_text *out)
     if (comma[0] == ',') zx_text_put(out, ")");
     uint64_t count[ZX_INSN_COUNT] = {0};
     for (uint32_t i = 0; i < p->n_insns; i++) count[p->insns[i].id]++;
-    char b[ZX_BYTES_TEXT];
-    zx_text_put(out,
-                "\n%s on the wire each way a rank and step, in %" PRIu64
-                " gathers (at most %s whole at once) and %" PRIu64 " reduces\n",
-                zx_text_size(p->wire_bytes, a), count[ZX_I_GATHER], zx_text_size(most_whole(p), b),
-                count[ZX_I_REDUCE] + count[ZX_I_ALLREDUCE]);
+    put_wire(p, count[ZX_I_GATHER], count[ZX_I_REDUCE] + count[ZX_I_ALLREDUCE], out);
     const uint64_t copies = count[ZX_I_PACK] + count[ZX_I_UNPACK] + count[ZX_I_BUCKET];
     if (copies > 0)
         zx_text_put(out, "%" PRIu64 " copies into and out of flat buffers and the bucket\n",

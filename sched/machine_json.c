@@ -37,6 +37,10 @@ static const struct field {
 #undef X
 };
 
+// Beside the tables `gather` and `reduce`: the ranks that they are of, so that they aren't taken
+// for those of others once somebody changes `ranks`.
+static const char tables_key[] = "tables_ranks";
+
 // The shortest decimal that is read back as the same number.
 static void put_number(zx_text *out, double x)
 {
@@ -70,6 +74,8 @@ void zx_machine_put(const zx_machine *m, zx_text *out)
         uint32_t whole = 0;
         uint64_t size = 0;
         bool flag = false;
+        if (fields[i].at == offsetof(zx_machine, gather) && m->gather.n > 0)
+            zx_text_put(out, "  \"%s\": %" PRIu32 ",\n", tables_key, m->ranks);
         zx_text_put(out, "  \"%s\": ", fields[i].key);
         switch (fields[i].kind) {
         case RATE:
@@ -209,14 +215,31 @@ static zx_status check_whole(const zx_machine *m, zx_err *err)
     return ZX_OK;
 }
 
+// Tables are of so many ranks as they were measured or made for.
+static zx_status check_tables(const zx_machine *m, uint64_t ranks, zx_err *err)
+{
+    if (ranks == 0 || ranks == m->ranks || m->wire > 0 || m->gather.n == 0) return ZX_OK;
+    zx_err_hint(err, "zerox machine --format json for that many ranks, or \"wire\" and "
+                     "\"latency\" with [] for both tables");
+    return ZX_FAIL(err, ZX_E_FORMAT,
+                   "key 'ranks' is %" PRIu32
+                   ", but the tables 'gather' and 'reduce' are of %" PRIu64 " ranks",
+                   m->ranks, ranks);
+}
+
 static zx_status read_fields(json_t *root, zx_machine *m, zx_err *err)
 {
     const char *key;
     json_t *v;
+    uint64_t tables = 0;
     if (!json_is_object(root)) return ZX_FAIL(err, ZX_E_FORMAT, "a machine is a JSON object");
     json_object_foreach(root, key, v)
     {
         size_t i = 0;
+        if (strcmp(key, tables_key) == 0) {
+            ZX_TRY(read_whole(key, v, 1 << 20, &tables, err));
+            continue;
+        }
         while (i < ZX_COUNT(fields) && strcmp(fields[i].key, key) != 0) i++;
         if (i == ZX_COUNT(fields)) return unknown_key(key, err);
         ZX_TRY(read_field(&fields[i], v, m, err));
@@ -226,7 +249,8 @@ static zx_status read_fields(json_t *root, zx_machine *m, zx_err *err)
             json_object_get(root, fields[i].key) == NULL)
             return ZX_FAIL(err, ZX_E_FORMAT, "key '%s' is missing", fields[i].key);
     if (m->flops_16 <= 0) m->flops_16 = m->flops;
-    return check_whole(m, err);
+    ZX_TRY(check_whole(m, err));
+    return check_tables(m, tables, err);
 }
 
 zx_status zx_machine_read(const char *path, zx_machine *out, zx_err *err)

@@ -254,11 +254,27 @@ static void ranks_agree_bit_for_bit_on_a_restarted_run(void **state)
                              "--seed", "4",       "--stage", "1",     NULL};
     cli_run(a, &r);
     cli_expect(&r, 0, "", "2 ranks x 1 thread, ZeRO stage 3");
-    assert_non_null(strstr(r.err, "outside the plan: "));
+    assert_non_null(strstr(r.err, "outside the plan"));
     assert_non_null(strstr(r.err, "step 2/2 loss "));
     cli_run(b, &r);
     cli_expect(&r, 0, "", "ZeRO stage 1");
     assert_int_equal(system("cmp -s two/model.safetensors two2/model.safetensors"), 0);
+}
+
+static void memory_adds_up(void **state)
+{
+    (void)state;
+    cli_result r;
+    const char *const args[] = {TRAIN, "--threads", "2", "--out", "sizes", NULL};
+    double plan = 0, all = 0, outside = 0;
+    cli_run(args, &r);
+    cli_expect(&r, 0, "", " before the first step\n");
+    const char *at = strstr(r.err, ", peak ");
+    assert_non_null(at);
+    if (sscanf(at, ", peak %lf MiB as planned, resident %lf MiB, %lf MiB of it outside the plan",
+               &plan, &all, &outside) != 3)
+        fail_msg("%s", at);
+    if (all < outside || all > plan + outside + 0.1) fail_msg("%s", at);
 }
 
 static void a_label_out_of_range_is_named(void **state)
@@ -349,11 +365,19 @@ static void new_models_are_checked_and_trained(void **state)
         NULL};
     cli_run(train, &r);
     cli_expect(&r, 0, "", "done: 2 steps");
+    const char *const language[] = {"new", "gpt2", "-o", "lm.onnx", NULL};
+    cli_run(language, &r);
+    cli_expect(&r, 0, "", NULL);
+    cli_write("words.txt", "some words\n");
+    const char *const alone[] = {"train", "lm.onnx", "--data", "input_ids=words.txt", NULL};
+    cli_run(alone, &r);
+    cli_expect(&r, 3, "", "no data for 'labels'");
+    cli_expect(&r, 3, "", "--data words.txt, which without a name feeds tokens and labels");
 }
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + 12];
+    struct CMUnitTest tests[ZX_COUNT(rows) + 13];
     size_t n = 0;
     for (; n < ZX_COUNT(rows); n++) tests[n] = zx_case(rows[n].name, cli_test_row, &rows[n]);
     const struct CMUnitTest runs[] = {
@@ -364,6 +388,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_written_is_said_before_the_first_step),
         cmocka_unit_test(a_file_too_large_leaves_nothing_half),
         cmocka_unit_test(ranks_agree_bit_for_bit_on_a_restarted_run),
+        cmocka_unit_test(memory_adds_up),
         cmocka_unit_test(a_label_out_of_range_is_named),
         cmocka_unit_test(not_finite_ends_the_run),
         cmocka_unit_test(a_signal_saves_and_ends),

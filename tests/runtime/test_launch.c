@@ -261,6 +261,61 @@ static void how_it_ends(void **state)
     left_no_shm(getpid(), NULL);
 }
 
+// ---- a rank that stands still -------------------------------------------------------------------
+
+static struct heard {
+    char text[4][200];
+    uint32_t n;
+} heard;
+
+static void hear(const char *sentence)
+{
+    if (heard.n < ZX_COUNT(heard.text))
+        snprintf(heard.text[heard.n++], sizeof heard.text[0], "%s", sentence);
+    if (strstr(sentence, "stopped") == NULL) return;
+    atomic_store(&together->stopped, 1); // the launcher has told: rank 0 lets rank 1 go on
+}
+
+static int one_is_stopped(void *arg, zx_world *w, zx_err *err)
+{
+    (void)arg;
+    together->pid[zx_world_rank(w)] = getpid();
+    if (meet(w, err) != 0) return 1;
+    if (zx_world_rank(w) == 1) {
+        raise(SIGSTOP);
+        nap(0.3); // it is seen to go on before it ends
+    }
+    if (zx_world_rank(w) == 0) {
+        for (wait_limit l = {0}; atomic_load(&together->stopped) == 0; wait_more(&l, "it is said"))
+            continue;
+        kill(together->pid[1], SIGCONT);
+    }
+    return meet(w, err);
+}
+
+static void a_stopped_rank_is_told_of(void **state)
+{
+    (void)state;
+    zx_who w;
+    static zx_err err;
+    char want[200];
+    *together = (struct together){0};
+    heard.n = 0;
+    assert_zx_ok(zx_launch_who(3, &w, &err), &err);
+    w.notice_seconds = 0.3;
+    w.say = hear;
+    alarm(HANG_SECONDS);
+    assert_int_equal(zx_launch_run(&w, one_is_stopped, NULL, &err), 0);
+    alarm(0);
+    assert_int_equal(heard.n, 2);
+    snprintf(want, sizeof want, "rank 1 (pid %d) has been stopped for ", (int)together->pid[1]);
+    assert_non_null(strstr(heard.text[0], want));
+    snprintf(want, sizeof want, "kill -CONT %d lets it go on", (int)together->pid[1]);
+    assert_non_null(strstr(heard.text[0], want));
+    snprintf(want, sizeof want, "rank 1 (pid %d) goes on", (int)together->pid[1]);
+    assert_string_equal(heard.text[1], want);
+}
+
 // ---- signals ------------------------------------------------------------------------------------
 
 enum patience { STOPS, STOPS_LATE, NEVER_STOPS, NOT_WATCHING };
@@ -431,7 +486,7 @@ static int prepare(void **state)
 int main(void)
 {
     left_begin();
-    struct CMUnitTest tests[ZX_COUNT(who_cases) + ZX_COUNT(end_cases) + ZX_COUNT(signal_cases) + 3];
+    struct CMUnitTest tests[ZX_COUNT(who_cases) + ZX_COUNT(end_cases) + ZX_COUNT(signal_cases) + 4];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(who_cases); i++)
         tests[n++] = zx_case(who_cases[i].name, who, &who_cases[i]);
@@ -439,6 +494,7 @@ int main(void)
         tests[n++] = zx_case(end_cases[i].name, how_it_ends, &end_cases[i]);
     for (size_t i = 0; i < ZX_COUNT(signal_cases); i++)
         tests[n++] = zx_case(signal_cases[i].name, signals, &signal_cases[i]);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_stopped_rank_is_told_of);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(ranks_of_another_launcher);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(what_all_found_is_said_once);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_death_is_said_once);

@@ -118,6 +118,11 @@ static void test_summary(void **state ZX_UNUSED)
     has(&f, ", optimizer states ");
     has(&f, " whole at once) and ");
     stop(&f);
+    start(&f, 3, 1);
+    f.p.n_insns = 0;
+    zx_explain_summary(&f.p, NULL, &f.out);
+    has(&f, "\nnothing on the wire\n");
+    stop(&f);
 }
 
 // A pattern shows every gather of what it matches; together they are all gathers.
