@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "graph/autodiff.h"
 #include "runtime/data_priv.h"
 #include "runtime/eval.h"
 #include "runtime/job_certificate.h"
 #include "runtime/job_fuse.h"
+#include "runtime/job_targets.h"
 #include "runtime/ways_out.h"
 
 #define MOST_THREADS 1024 // of a rank
@@ -351,70 +351,11 @@ static zx_status open_inputs(zx_job *job, zx_err *err)
     return ZX_OK;
 }
 
-// The folder as the system knows it, and the name in it; as it is given where there is no folder.
-static const char *place_of(const char *path, zx_arena *mem)
-{
-    const char *slash = strrchr(path, '/');
-    const char *dir = slash == NULL ? "." : zx_arena_strn(mem, path, (size_t)(slash - path) + 1);
-    char *full = realpath(dir, NULL);
-    if (full == NULL) return path;
-    const char *place = zx_arena_printf(mem, "%s/%s", full, slash == NULL ? path : slash + 1);
-    free(full);
-    return place;
-}
-
-static bool one_file(const char *a, const char *b, zx_arena *mem)
-{
-    struct stat x, y;
-    if (stat(a, &x) == 0 && stat(b, &y) == 0) return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-    return strcmp(place_of(a, mem), place_of(b, mem)) == 0;
-}
-
-// A file that is read is never written over: not the model, the config, nor what else was given;
-// and a file takes one thing.
-static zx_status spare_inputs(const zx_options *o, zx_arena *mem, zx_err *err)
-{
-    static const struct {
-        zx_option_id id;
-        const char *word;
-    } written[] = {{ZX_OPT_OUTPUT, "-o"},
-                   {ZX_OPT_REPORT, "--report"},
-                   {ZX_OPT_PROFILE, "--profile"},
-                   {ZX_OPT_LOG, "--log"},
-                   {ZX_OPT_DUMP_GRADS, "--dump-grads"}},
-      read[] = {{ZX_OPT_CONFIG, "the config"},
-                {ZX_OPT_PLAN_FILE, "the plan"},
-                {ZX_OPT_MODULES, "the list of modules"},
-                {ZX_OPT_MACHINE, "the machine's file"}};
-    for (size_t i = 0; i < ZX_COUNT(written); i++) {
-        const char *path = zx_given_text(o, written[i].id);
-        struct stat out, in;
-        const bool there = path != NULL && stat(path, &out) == 0;
-        for (size_t k = 0; k < i && (!there || S_ISREG(out.st_mode)); k++) {
-            const char *other = zx_given_text(o, written[k].id);
-            if (path == NULL || other == NULL || !one_file(path, other, mem)) continue;
-            zx_err_hint(err, "two names");
-            return ZX_FAIL(err, ZX_E_USAGE, "%s and %s name one file, %s", written[k].word,
-                           written[i].word, zx_text_safe(mem, path));
-        }
-        if (!there || !S_ISREG(out.st_mode)) continue;
-        for (size_t k = 0; k <= ZX_COUNT(read); k++) {
-            const bool model = k == ZX_COUNT(read);
-            const char *from = model ? o->operand : zx_given_text(o, read[k].id);
-            if (from == NULL || stat(from, &in) != 0) continue;
-            if (in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-                return ZX_FAIL(err, ZX_E_USAGE, "%s %s is %s itself", written[i].word,
-                               zx_text_safe(mem, path), model ? "the model" : read[k].word);
-        }
-    }
-    return ZX_OK;
-}
-
 zx_status zx_job_open_preset(zx_job *job, const zx_options *o, uint32_t ranks,
                              zx_preset_sizes *sizes, zx_preset_info *info, zx_err *err)
 {
     *job = (zx_job){.o = o, .model = o->operand, .ranks = ranks, .preset = o->operand};
-    ZX_TRY(spare_inputs(o, &job->mem, err));
+    ZX_TRY(zx_job_check_targets(o, &job->mem, err));
     ZX_TRY(read_config(job, err));
     ZX_TRY(choose_threads(job, err));
     // A preset has the batch that is asked for, and no other one.
@@ -438,7 +379,7 @@ zx_status zx_job_open_preset(zx_job *job, const zx_options *o, uint32_t ranks,
 zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool optional, zx_err *err)
 {
     *job = (zx_job){.o = o, .model = o->operand, .ranks = ranks, .site = job->site};
-    ZX_TRY(spare_inputs(o, &job->mem, err));
+    ZX_TRY(zx_job_check_targets(o, &job->mem, err));
     ZX_TRY(read_config(job, err));
     ZX_TRY(choose_threads(job, err));
     ZX_TRY(zx_onnx_open(&job->file, job->model, &job->mem, err));
@@ -455,7 +396,8 @@ zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool opt
         .optional = optional,
     };
     zx_err *found = &job->data_err;
-    if (zx_data_open(&request, &job->mem, &job->data, &job->notes, found) == ZX_OK) return ZX_OK;
+    if (zx_data_open(&request, &job->mem, &job->data, &job->notes, found) == ZX_OK)
+        return zx_job_spare_data(o, job->data, &job->mem, err);
     if (o->command == ZX_CMD_CHECK && found->code != ZX_E_USAGE) return ZX_OK;
     if (o->command == ZX_CMD_TRAIN && found->code != ZX_E_USAGE) ZX_TRY(look_at_model(job, err));
     return zx_err_merge(err, found);

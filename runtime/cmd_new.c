@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "graph/build_model.h"
 #include "runtime/cmd.h"
@@ -27,14 +26,9 @@ static zx_status make(const zx_options *o, zx_arena *mem, zx_err *err)
     if (path == NULL) path = zx_arena_printf(mem, "%s.onnx", zx_text_safe(mem, o->operand));
     const char *preset = zx_given_text(o, ZX_OPT_PRESET);
     zx_text onnx = {0}, what = {0};
-    struct stat info;
     zx_status st = zx_new_model(o->operand, preset, &sizes, &onnx, err);
     if (st != ZX_OK) zx_err_hint(err, "zerox new --list");
-    if (st == ZX_OK && !zx_given(o, ZX_OPT_FORCE) && stat(path, &info) == 0 &&
-        S_ISREG(info.st_mode)) {
-        zx_err_hint(err, "another name with -o, or --force to overwrite");
-        st = ZX_FAIL(err, ZX_E_USAGE, "%s exists already", path);
-    }
+    if (st == ZX_OK) st = zx_outfile_spare(path, zx_given(o, ZX_OPT_FORCE), err);
     if (st == ZX_OK) st = zx_outfile_put(path, onnx.at, onnx.n, mem, err);
     if (st == ZX_OK) st = zx_new_describe(o->operand, preset, &sizes, &what, err);
     if (st == ZX_OK) {

@@ -14,16 +14,31 @@
 
 typedef enum plan_format { FORMAT_TEXT, FORMAT_STATES, FORMAT_JSON, FORMAT_TRACE } plan_format;
 
+// What chooses among lines has no effect where all of a plan is written.
+static zx_status check_shown(const zx_options *o, plan_format format, const char *word, zx_err *err)
+{
+    const bool unit = zx_given(o, ZX_OPT_UNIT), all = zx_given(o, ZX_OPT_INSTRUCTIONS);
+    if (unit && all)
+        return ZX_FAIL(err, ZX_E_USAGE, "--unit: --instructions shows those of all parameters");
+    if (unit && format != FORMAT_TEXT && format != FORMAT_STATES) {
+        zx_err_hint(err, "--format text or states");
+        return ZX_FAIL(err, ZX_E_USAGE, "--unit: --format %s is of all parameters", word);
+    }
+    if (all && format != FORMAT_TEXT)
+        return ZX_FAIL(err, ZX_E_USAGE, "--instructions is of --format text, not %s", word);
+    return ZX_OK;
+}
+
 static zx_status read_format(const zx_options *o, plan_format *out, zx_err *err)
 {
     static const char *const words[] = {"text", "states", "json", "trace"};
     const char *given = zx_given_text(o, ZX_OPT_FORMAT);
     *out = FORMAT_TEXT;
-    if (given == NULL) return ZX_OK;
+    if (given == NULL) return check_shown(o, *out, "text", err);
     for (size_t i = 0; i < ZX_COUNT(words); i++)
         if (strcmp(given, words[i]) == 0) {
             *out = (plan_format)i;
-            return ZX_OK;
+            return check_shown(o, *out, given, err);
         }
     return ZX_FAIL(err, ZX_E_USAGE, "--format is text, states, json, trace or decisions, not '%s'",
                    given);

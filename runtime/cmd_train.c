@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "runtime/job_certificate.h"
@@ -255,27 +254,9 @@ static zx_status write_files(zx_train *t, zx_err *err)
     return st;
 }
 
-// Not even --force may write into what the run reads.
-static zx_status check_targets(const zx_train *t, zx_err *err)
-{
-    static const zx_option_id targets[] = {ZX_OPT_LOG, ZX_OPT_DUMP_GRADS, ZX_OPT_REPORT,
-                                           ZX_OPT_PROFILE};
-    const zx_options *o = t->job.o;
-    struct stat file;
-    for (size_t i = 0; i < ZX_COUNT(targets); i++) {
-        const char *path = zx_given_text(o, targets[i]);
-        if (path == NULL || stat(path, &file) != 0 || !S_ISREG(file.st_mode)) continue;
-        if (!zx_data_reads(t->job.data, &file)) continue;
-        zx_err_hint(err, "another name");
-        return ZX_FAIL(err, ZX_E_USAGE, "%s is what the run reads: it can't be written to", path);
-    }
-    return ZX_OK;
-}
-
 static zx_status make_files(zx_train *t, zx_err *err)
 {
     if (zx_world_rank(t->world) != 0) return ZX_OK;
-    ZX_TRY(check_targets(t, err));
     ZX_TRY(zx_rundir_make(t->job.o, t->job.model, time(NULL), &t->job.mem, &t->files, err));
     ZX_TRY(write_files(t, err));
     if (t->files.dir != NULL) zx_cmd_say("run: %s", zx_text_safe(&t->job.mem, t->files.dir));

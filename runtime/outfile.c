@@ -12,6 +12,51 @@
 
 #include "graph/base/text.h"
 
+// What can be made again from the command that made it: how such a file begins, and what else
+// stands in its first bytes.
+static const struct {
+    const char *begins, *holds;
+} predictions[] = {
+    {"zxplanf", ""},                             // plan -o
+    {"{\"graph\":\"", ",\"optimizer_states\":"}, // --format json
+    {"{\"simulated\":true,\"model\":", ""},
+    {"[{\"simulated\":true,\"model\":", ""},
+    {"{\"model\": \"", ", \"train_batch_size\": "},                                    // --auto
+    {"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"simulated\":true,\"policy\":", ""}, // trace
+    {"<!doctype html>\n", "<meta name=\"generator\" content=\"zerox, predicted\">"},   // --report
+    {"first: step of the first use, F forward", ""},                                   // text
+    {"no gathers before a use: every rank holds", ""},
+    {"at: place in the plan; ms: when it is", ""},
+    {"SIMULATED, not measured: ", ""},
+    {"", " samples a step, budget "},
+    {"", "  AVAILABLE      steps "}, // states
+    {"== MICRO 0\n", ""},            // decisions
+};
+
+static bool is_prediction(const char *path)
+{
+    char bytes[4096];
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd >= 0 ? read(fd, bytes, sizeof bytes) : -1;
+    if (fd >= 0) close(fd);
+    for (size_t i = 0; i < ZX_COUNT(predictions) && n > 0; i++) {
+        const char *begins = predictions[i].begins, *holds = predictions[i].holds;
+        if ((size_t)n >= strlen(begins) && memcmp(bytes, begins, strlen(begins)) == 0 &&
+            memmem(bytes, (size_t)n, holds, strlen(holds)) != NULL)
+            return true;
+    }
+    return false;
+}
+
+zx_status zx_outfile_spare(const char *path, bool force, zx_err *err)
+{
+    struct stat info;
+    if (force || path == NULL || stat(path, &info) != 0) return ZX_OK;
+    if (!S_ISREG(info.st_mode) || info.st_size == 0 || is_prediction(path)) return ZX_OK;
+    zx_err_hint(err, "another name, or --force to overwrite");
+    return ZX_FAIL(err, ZX_E_USAGE, "%s exists already", path);
+}
+
 zx_status zx_outfile_open(zx_outfile *f, const char *path, zx_arena *mem, zx_err *err)
 {
     struct stat info;

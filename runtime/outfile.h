@@ -7,6 +7,12 @@
 #include "graph/base/arena.h"
 #include "graph/base/err.h"
 
+// What may not be written over without --force: whatever could be lost. That is any file but an
+// empty one and zerox's own plans and predictions, which the same command makes again; models,
+// weights, logs and what a run measured are kept, and so is all that zerox doesn't know. E_USAGE
+// with what to do; path NULL: nothing is written. Every command's targets go through here.
+zx_status zx_outfile_spare(const char *path, bool force, zx_err *err);
+
 typedef struct zx_outfile { // zeroed is closed
     int fd;
     bool open;

@@ -122,6 +122,14 @@ static void put_badge(const zx_report *r, zx_arena *mem ZX_UNUSED, zx_text *out)
     zx_report_escape(out, r->machine != NULL ? r->machine : "this host");
 }
 
+// A program can tell a picture that can be made again from one that can't (outfile.c).
+static void put_kind(const zx_report *r, zx_arena *mem ZX_UNUSED, zx_text *out)
+{
+    bool measured = r->measured_seconds != NULL;
+    for (uint32_t i = 0; i < r->n_policies; i++) measured |= r->policies[i].measured_seconds > 0;
+    zx_text_put(out, measured ? "measured" : "predicted");
+}
+
 static void put_about(const zx_report *r, zx_arena *mem ZX_UNUSED, zx_text *out)
 {
     const zx_plan *p = r->plan;
@@ -138,6 +146,7 @@ static const struct {
     put_mark *put;
 } marks[] = {
     {"title", put_title},
+    {"kind", put_kind},
     {"style", put_style},
     {"badge", put_badge},
     {"about", put_about},

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/outfile.h"
+
 static const char *const ours[] = {"command.txt", "config.json", "plan.txt", "log.jsonl",
                                    "model.safetensors"};
 
@@ -66,16 +68,26 @@ static zx_status check_file(const char *path, bool force, zx_arena *mem, zx_err 
     if (stat(path, &info) == 0) {
         if (S_ISDIR(info.st_mode)) return ZX_FAIL(err, ZX_E_IO, "%s is a folder, not a file", path);
         if (!S_ISREG(info.st_mode)) return ZX_OK; // /dev/null, a pipe
-        if (!force) {
-            zx_err_hint(err, "another name, or --force to overwrite");
-            return ZX_FAIL(err, ZX_E_USAGE, "%s exists already", path);
-        }
+        ZX_TRY(zx_outfile_spare(path, force, err));
     }
     const char *slash = strrchr(path, '/');
     const char *dir = slash == NULL   ? "."
                       : slash == path ? "/"
                                       : zx_arena_strn(mem, path, (size_t)(slash - path));
     return check_writable(dir, mem, err);
+}
+
+// A folder holds one run: what another one has left there and this one doesn't write would be taken
+// for this one's.
+static zx_status clear_folder(const char *dir, zx_arena *mem, zx_err *err)
+{
+    for (size_t i = 0; i < ZX_COUNT(ours); i++) {
+        const char *path = zx_arena_printf(mem, "%s/%s", dir, ours[i]);
+        if (unlink(path) != 0 && errno != ENOENT)
+            return ZX_FAIL(err, ZX_E_IO, "cannot remove %s of an earlier run: %s", path,
+                           strerror(errno));
+    }
+    return ZX_OK;
 }
 
 static zx_status use_folder(const char *dir, bool force, zx_arena *mem, zx_err *err)
@@ -146,7 +158,7 @@ zx_status zx_rundir_make(const zx_options *o, const char *model, time_t now, zx_
         if (save == NULL) out->weights = zx_arena_printf(mem, "%s/model.safetensors", dir);
     }
     if (!keep) out->weights = NULL;
-    return ZX_OK;
+    return dir != NULL ? clear_folder(dir, mem, err) : ZX_OK;
 }
 
 void zx_rundir_command(const zx_options *o, zx_text *out)

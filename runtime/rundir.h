@@ -15,7 +15,8 @@ typedef struct zx_rundir {               // NULL: that file isn't written
 } zx_rundir;
 
 // Makes the folder (and runs/latest) and checks every target; `model` is the model's path. E_IO for
-// what can't be written, E_USAGE for files that exist already (without --force).
+// what can't be written, E_USAGE for files that exist already (without --force; with it a folder
+// loses what an earlier run has left there: it never holds files of two).
 zx_status zx_rundir_make(const zx_options *o, const char *model, time_t now, zx_arena *mem,
                          zx_rundir *out, zx_err *err);
 

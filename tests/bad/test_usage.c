@@ -34,6 +34,10 @@ static const bad_row rows[] = {
     {"a backend that wasn't built", 3, M "--backend cuda", NULL, {"built without CUDA"}, 0},
     {"another way to exchange", 2, M "--comm mpi", NULL, {"'mpi'", "nccl or shm"}, 0},
     {"GPUs' way to exchange", 2, M "--backend cpu --comm nccl", NULL, {"is for GPUs"}, 0},
+    {"parameters of a whole plan", 2, P "--format json --unit *", NULL, {"--unit", "json"}, 0},
+    {"of a trace", 2, P "--format trace --unit *", NULL, {"--unit", "trace"}, 0},
+    {"of instructions", 2, P "--instructions --unit *", NULL, {"--unit", "--instructions"}, 0},
+    {"instructions as JSON", 2, P "--instructions --format json", NULL, {"--instructions"}, 0},
     {"an option of another command", 2, M "--instructions", NULL, {"--instructions"}, 0},
     {"an option without its argument", 2, M "--steps", NULL, {"--steps"}, 0},
     {"a flag with an argument", 2, M "--shuffle=yes", NULL, {"--shuffle"}, 0},
@@ -128,6 +132,34 @@ static const bad_row rows[] = {
      0},
     {"weights wanted and not", 2, M "--save s --no-save", NULL, {"--save and --no-save"}, 0},
     {"a plan and a report in one file", 2, P "-o f --report f", NULL, {"one file"}, 0},
+    {"a plan over what isn't zerox's",
+     2,
+     P "-o $IN/there",
+     NULL,
+     {"there exists already", "--force"},
+     0},
+    {"JSON likewise", 2, P "--format json -o $IN/there", NULL, {"there exists already"}, 0},
+    {"decisions likewise",
+     2,
+     P "--policy hooks --format decisions -o $IN/there",
+     NULL,
+     {"there exists already"},
+     0},
+    {"all ways likewise", 2, P "--auto --format json -o $IN/there", NULL, {"there exists"}, 0},
+    {"a simulation likewise",
+     2,
+     "simulate $IN/m.onnx --machine v100x4 -o $IN/there",
+     NULL,
+     {"there exists already"},
+     0},
+    {"a report likewise", 2, P "--report $IN/there", NULL, {"there exists already"}, 0},
+    {"a comparison's likewise",
+     2,
+     "compare $IN/m.onnx --ranks 2 --report $IN/there",
+     NULL,
+     {"there exists already"},
+     0},
+    {"a profile likewise", 2, M "--profile $IN/there --out o", NULL, {"there exists already"}, 0},
     {"a backend of another machine", 2, P "--backend cpu --machine h100", NULL, {"--backend"}, 0},
     {"the same, spelled differently", 2, P "-o f --report ./f", NULL, {"one file"}, 0},
     {"a report that is there", 2, M "--report $IN/x.npy --out o", NULL, {"x.npy"}, 0},
@@ -141,6 +173,13 @@ static const bad_row rows[] = {
      NULL,
      {"layers"},
      0},
+    {"a new model whose mask is too large",
+     2,
+     "new gpt2 --set sequence=99999",
+     NULL,
+     {"99999 x 99999 numbers", "32768 is the most"},
+     0},
+    {"the same by its context", 2, "new llama --set context=40000", NULL, {"40000 x 40000"}, 0},
     {"a new model of no layers", 2, "new mlp --set layers=0", NULL, {"layers"}, 0},
 };
 
@@ -164,6 +203,13 @@ static void existing_files_stay(void **state)
     free(is);
     bad_run(M "--steps 1 --out o --force", &r);
     bad_expect(&r, 0, NULL);
+    // What the new run doesn't write isn't there from the old one.
+    assert_int_equal(access("o/model.safetensors", F_OK), 0);
+    bad_run(M "--steps 1 --out o --force --no-save --log l", &r);
+    bad_expect(&r, 0, NULL);
+    assert_int_not_equal(access("o/model.safetensors", F_OK), 0);
+    assert_int_not_equal(access("o/log.jsonl", F_OK), 0);
+    assert_int_equal(access("o/plan.txt", F_OK), 0);
     bad_clear();
 }
 
@@ -396,7 +442,7 @@ static int setup(void **state)
     model_data();
     model_write("m.onnx", "", NULL);
     model_write("m\x1b[2J.onnx", "", NULL);
-    bad_text("there", "");
+    bad_text("there", "mine\n");
     // More weights than a file of 8 KiB holds: [3, 3000] and [3000, 3] between logits and loss.
     model_write("wide.onnx",
                 "u:f32[3,3000]=0.01; v:f32[3000,3]=0.02; m=MatMul(logits,u); "

@@ -144,6 +144,68 @@ static void test_decisions(void **state)
     assert_string_equal(text, r.out);
 }
 
+// What the same command makes again is replaced; what it measured isn't.
+#define TWO "plan", "m.onnx", "--ranks", "2"
+static const struct twice_row {
+    const char *name, *args[CLI_ARGS];
+    int again; // exit code of the same once more
+} twice_rows[] = {
+    {"a plan", {TWO, "-o", "w"}, 0},
+    {"its text", {TWO, "--format", "text", "-o", "w"}, 0},
+    {"of a single rank", {"plan", "m.onnx", "--format", "text", "-o", "w"}, 0},
+    {"instructions", {TWO, "--format", "text", "--instructions", "-o", "w"}, 0},
+    {"states", {TWO, "--format", "states", "-o", "w"}, 0},
+    {"JSON", {TWO, "--json", "-o", "w"}, 0},
+    {"a trace", {TWO, "--format", "trace", "-o", "w"}, 0},
+    {"decisions", {HOOKS, "-o", "w"}, 0},
+    {"all ways", {TWO, "--auto", "--format", "text", "-o", "w"}, 0},
+    {"all ways as JSON", {TWO, "--auto", "--format", "json", "-o", "w"}, 0},
+    {"a report", {TWO, "--report", "w"}, 0},
+    {"a comparison's",
+     {"compare", "m.onnx", "--ranks", "2", "--policy", "ddp", "--report", "w"},
+     0},
+    {"a simulation", {"simulate", "m.onnx", "--machine", "v100x4", "-o", "w"}, 0},
+    {"as JSON", {"simulate", "m.onnx", "--machine", "v100x4", "--json", "-o", "w"}, 0},
+    {"as a trace",
+     {"simulate", "m.onnx", "--machine", "v100x4", "--format", "trace", "-o", "w"},
+     0},
+    {"of two policies",
+     {"simulate", "m.onnx", "--machine", "v100x4", "--policy", "ddp,fsdp", "--json", "-o", "w"},
+     0},
+    {"a run's report", {"train", "m.onnx", DATA, "--log", "/dev/null", "--report", "w"}, 2},
+    {"a run's profile", {"train", "m.onnx", DATA, "--log", "/dev/null", "--profile", "w"}, 2},
+    {"gradients", {"train", "m.onnx", DATA, "--log", "/dev/null", "--dump-grads", "w"}, 2},
+    {"a model", {"new", "mlp", "-o", "w"}, 2},
+};
+
+static void test_twice(void **state)
+{
+    const struct twice_row *k = *state;
+    static cli_result r;
+    unlink("w");
+    cli_run(k->args, &r);
+    cli_expect(&r, 0, NULL, NULL);
+    assert_true(cli_exists("w"));
+    cli_run(k->args, &r);
+    cli_expect(&r, k->again, NULL,
+               k->again == 0 ? NULL : "w exists already\ntry: another name, or --force");
+    // Somebody's own notes aren't, unless that is asked for; an empty file holds nothing.
+    const char *args[CLI_ARGS] = {NULL};
+    size_t n = 0;
+    for (; k->args[n] != NULL; n++) args[n] = k->args[n];
+    cli_write("w", "first: buy milk\n");
+    cli_run(args, &r);
+    cli_expect(&r, 2, NULL, "w exists already");
+    args[n] = "--force";
+    cli_run(args, &r);
+    cli_expect(&r, 0, NULL, NULL);
+    args[n] = NULL;
+    cli_write("w", "");
+    cli_run(args, &r);
+    cli_expect(&r, 0, NULL, NULL);
+    if (cli_exists("runs")) assert_int_equal(system("rm -rf runs"), 0);
+}
+
 // The same losses as without the file.
 static void test_same(void **state)
 {
@@ -170,10 +232,13 @@ static void test_same(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + 2];
+    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(twice_rows) + 2];
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
         tests[i] = zx_case(rows[i].name, test_row, &rows[i]);
-    tests[ZX_COUNT(rows)] = (struct CMUnitTest)cmocka_unit_test(test_same);
-    tests[ZX_COUNT(rows) + 1] = (struct CMUnitTest)cmocka_unit_test(test_decisions);
+    size_t n = ZX_COUNT(rows);
+    for (size_t i = 0; i < ZX_COUNT(twice_rows); i++)
+        tests[n++] = zx_case(twice_rows[i].name, test_twice, &twice_rows[i]);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_same);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_decisions);
     return cmocka_run_group_tests(tests, setup, cli_teardown);
 }
