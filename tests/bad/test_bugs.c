@@ -183,6 +183,8 @@ static void same_everywhere(void **state)
     for (size_t i = 0; i < ZX_COUNT(cuts); i++) {
         char a[64], b[64], folder[32];
         snprintf(folder, sizeof folder, "cut%zu", i);
+        // Few: every model in two cuts, every cut with some model.
+        if (test_few() && i > 0 && (size_t)(row - models) % (ZX_COUNT(cuts) - 1) != i - 1) continue;
         run(&cuts[i], folder);
         if (i == 0) continue;
         snprintf(a, sizeof a, "cut0/model.safetensors");

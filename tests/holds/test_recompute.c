@@ -45,6 +45,12 @@ static const struct variant_row {
     [AUTO_LEAST] = {"auto, the least budget", "--recompute auto --budget min"},
 };
 
+// The first step has no moments yet; few rows look at one more, others at two.
+static int steps(void)
+{
+    return test_few() ? 2 : 3;
+}
+
 typedef struct row {
     uint32_t model;
     variant variant;
@@ -94,7 +100,8 @@ static void same_bits(void **state)
     snprintf(first, sizeof first, "first-%u", r->model);
     snprintf(second, sizeof second, "run-%u-%d", r->model, (int)r->variant);
     snprintf(options, sizeof options, "%s", variants[r->variant].options);
-    if (!holds_ran(first)) holds_train(first, "%s --steps 3 --dump-grads %s.grads", args, first);
+    if (!holds_ran(first))
+        holds_train(first, "%s --steps %d --dump-grads %s.grads", args, steps(), first);
     const uint64_t none = r->variant == BETWEEN ? least(args, "none") : 0,
                    full = r->variant == BETWEEN ? least(args, "full") : 0;
     if (r->variant == BETWEEN) {
@@ -104,7 +111,7 @@ static void same_bits(void **state)
         assert_int_equal(
             holds_zerox("refused", "train %s --steps 1 --budget %llu --no-save", args, between), 4);
     }
-    holds_train(second, "%s --steps 3 --dump-grads %s.grads %s", args, second, options);
+    holds_train(second, "%s --steps %d --dump-grads %s.grads %s", args, steps(), second, options);
     holds_expect_same(first, second);
     same_file(first, second, ".grads");
     char config[80];
@@ -150,9 +157,8 @@ static void compared(void **state ZX_UNUSED)
     assert_true(holds_says("compare.out", "zerox, recompute auto"));
     assert_true(holds_says("compare.out", "losses identical: yes"));
     assert_int_equal(holds_zerox("compare",
-                                 "compare %s --policies zero2,hooks,zerox --execute --steps 9 "
-                                 "--recompute full",
-                                 args),
+                                 "compare %s --policies %s --execute --steps 9 --recompute full",
+                                 args, test_few() ? "hooks" : "zero2,hooks,zerox"),
                      0);
     assert_true(holds_says("compare.out", "losses identical: yes"));
 }

@@ -118,7 +118,8 @@ static zx_plan_options options_of(const struct choice_case *row)
     return o;
 }
 
-// No subset is faster by more than a percent; of --budget min none takes fewer bytes.
+// No subset (few: every third, nothing and all of it) is faster by more than a percent; of --budget
+// min none takes fewer bytes.
 static void test_choice(void **state)
 {
     const struct choice_case *row = *state;
@@ -133,7 +134,7 @@ static void test_choice(void **state)
         assert_true(v.again[i] || !v.again[i + 1]);
     assert_zx_ok(zx_plan_check(&v.train, &plan, &err), &err);
     assert_true(o.least || plan.arena_bytes <= o.budget);
-    for (uint32_t subset = 0; subset < SUBSETS && !o.roomy; subset++) {
+    for (uint32_t subset = 0; subset < SUBSETS && !o.roomy; subset += test_few() ? 3 : 1) {
         zx_arena scratch = {0};
         zx_plan other;
         zx_err unused = {0};

@@ -336,7 +336,7 @@ static void test_choice(void **state)
         assert_true((double)roomy.arena_bytes <= 1.02 * (double)least.arena_bytes);
     double before = least.step_seconds;
     const uint64_t spare = all.arena_bytes - least.arena_bytes;
-    for (uint64_t i = 0; i <= 8; i++) {
+    for (uint64_t i = 0; i <= 8; i += test_few() ? 4 : 1) {
         o.budget = least.arena_bytes + spare * i / 7; // the last is above all that is of use
         assert_zx_ok(zx_plan_make(&g, &o, &mem, &p, &err), &err);
         if (p.step_seconds > before * 1.002)
@@ -354,6 +354,7 @@ static void test_choice(void **state)
 // takes where nobody shares the core, so that this tells of growth and not of neighbours.
 static void test_fast(void **state ZX_UNUSED)
 {
+    if (TEST_SANITIZED) skip(); // its time says nothing, and its size no more than others'
     zx_arena mem = {0};
     zx_graph g;
     zx_err err = {0};
@@ -368,9 +369,7 @@ static void test_fast(void **state ZX_UNUSED)
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
     const double seconds = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
     print_message("planned in %.0f ms\n", seconds * 1e3);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     assert_true(seconds < 2);
-#endif
     zx_arena_free(&mem);
 }
 
