@@ -32,10 +32,9 @@ check-quick: ## the part of it to run beside an edit
 	@.ci/install build test check
 	@.ci/check quick
 
-check-long: ## 50,000 spoilt plans in place of the 500 of `make test`
-	@.ci/install build test
-	@.ci/build build sched.mutations
-	@ZX_MUTATIONS=50000 build/sched.mutations
+check-long: ## more of what is tried by chance, all cases over the CUDA stand-in, also under sanitizers (hours; PARTS="plans faults cases cases-adverse cases-shm asan tsan")
+	@.ci/install build test check
+	@.ci/long $(PARTS)
 
 fuzz: ## libFuzzer on every reader of files, SECONDS_EACH=60
 	@.ci/install build check

@@ -129,12 +129,11 @@ zx_status zx_backend_choose(const char *word, const zx_backend **out, uint32_t *
     if (cuda == NULL) return ZX_OK;
     zx_err why = {0};
     count(cuda, devices, &why);
-    if (*devices > 0)
-        *out = cuda;
-    else if (chosen)
-        return ZX_FAIL(err, ZX_E_DEVICE, "--backend cuda: no CUDA device is there%s%s",
-                       why.code != ZX_OK ? ": " : "", why.cause[0]);
-    return ZX_OK;
+    if (*devices > 0) *out = cuda;
+    if (*devices > 0 || !chosen) return ZX_OK;
+    if (err != NULL && why.hint[0] != '\0') zx_err_hint(err, "%s", why.hint);
+    return ZX_FAIL(err, ZX_E_DEVICE, "--backend cuda: no CUDA device is there%s%s",
+                   why.code != ZX_OK ? ": " : "", why.cause[0]);
 }
 
 uint64_t zx_site_usable(const zx_site *p, uint32_t ranks)

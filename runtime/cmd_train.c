@@ -22,6 +22,7 @@ typedef struct train_call { // what zx_cmd_train hands to every rank
     const zx_who *who;
     const zx_backend *backend;
     uint32_t devices;
+    double timeout_seconds;
 } train_call;
 
 // ---- before the first step ----------------------------------------------------------------------
@@ -278,6 +279,7 @@ zx_session_options zx_train_session_options(const zx_train *t)
     return (zx_session_options){
         .world = t->world,
         .site = job->site,
+        .timeout_seconds = t->timeout_seconds,
         .by_host_memory = by_host_memory(job->o),
         .threads = job->threads,
         .seed = job->seed,
@@ -313,6 +315,9 @@ static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
 {
     zx_world *w = t->world;
     const bool first = zx_world_rank(w) == 0;
+    t->timeout_seconds = call->timeout_seconds;
+    // A rank whose own device hangs has the time to say so first.
+    zx_world_patience(w, 1.25 * call->timeout_seconds);
     ZX_TRY(zx_world_agree(w, open_site(t, call, err), err));
     ZX_TRY(zx_world_agree(w, zx_job_open(&t->job, call->o, zx_world_size(w), false, err), err));
     if (first) say_header(t);
@@ -379,7 +384,7 @@ static int train_rank(void *arg, zx_world *world, zx_err *err)
         st = zx_train_steps(t, &stopped, err);
         // What a failed step left behind are the weights of the step before: worth keeping, as long
         // as the ranks still hear each other.
-        if (st == ZX_OK || (t->done > 0 && st != ZX_E_COMM)) {
+        if (st == ZX_OK || (t->done > 0 && st != ZX_E_COMM && !zx_session_lost(t->session))) {
             zx_err saving = {0};
             const zx_status saved = save_all(t, &saving);
             if (saved != ZX_OK) zx_err_merge(err, &saving);
@@ -419,6 +424,17 @@ static void say_of_ranks(const char *sentence)
     zx_cmd_say("note: %s", sentence);
 }
 
+// Cores may take as long as they like over a step.
+static zx_status read_timeout(const zx_options *o, const zx_backend *backend, double *seconds,
+                              zx_err *err)
+{
+    const char *text = zx_given_text(o, ZX_OPT_TIMEOUT);
+    *seconds = backend == &zx_backend_cpu ? 0 : 600;
+    if (text == NULL || zx_parse_seconds(text, seconds)) return ZX_OK;
+    return ZX_FAIL(err, ZX_E_USAGE, "--timeout needs a time below an hour like 30s, not '%s'",
+                   text);
+}
+
 int zx_cmd_train(const zx_options *o, zx_err *err)
 {
     zx_who who;
@@ -434,7 +450,9 @@ int zx_cmd_train(const zx_options *o, zx_err *err)
             ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks));
     const zx_backend *backend;
     uint32_t devices;
+    double timeout_seconds = 0;
     zx_status st = choose_backend(o, &backend, &devices, err);
+    if (st == ZX_OK) st = read_timeout(o, backend, &timeout_seconds, err);
     if (st == ZX_OK) st = zx_launch_who((uint32_t)ranks, &who, err);
     if (st == ZX_OK && ranks == 0 && devices > 1 && getenv("WORLD_SIZE") == NULL)
         st = zx_launch_who(devices, &who, err); // a rank a device
@@ -444,6 +462,6 @@ int zx_cmd_train(const zx_options *o, zx_err *err)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     if (who.note[0] != '\0' && who.rank == 0) zx_cmd_say("note: %s", who.note);
-    train_call call = {o, &who, backend, devices};
+    train_call call = {o, &who, backend, devices, timeout_seconds};
     return zx_launch_run(&who, train_rank, &call, err);
 }

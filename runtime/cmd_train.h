@@ -21,6 +21,7 @@ typedef struct zx_train {
     const double *start, *seconds; // of the plan's instructions as predicted; on rank 0
     const char *certificate;       // of the plan; on rank 0; NULL: it is a file's
     zx_session *session;
+    double timeout_seconds;
     uint64_t steps;
     zx_replan replan;
     zx_rundir files; // on rank 0

@@ -387,6 +387,15 @@ static void reap(team *t)
     }
 }
 
+// Nobody who is left can end by himself.
+static bool all_stopped(const team *t)
+{
+    bool all = true;
+    for (uint32_t r = 0; r < t->n; r++)
+        all = all && (t->child[r].pid <= 0 || t->child[r].stopped > 0);
+    return all;
+}
+
 static void kill_all(team *t)
 {
     t->killing = true;
@@ -410,7 +419,8 @@ static void wait_for_all(team *t, const sigset_t *watched)
         }
         reap(t);
         notice(t);
-        if (t->failing && !t->killing && now_seconds() > t->grace_until) kill_all(t);
+        if (t->failing && !t->killing && (now_seconds() > t->grace_until || all_stopped(t)))
+            kill_all(t);
     }
 }
 
@@ -459,6 +469,9 @@ static int outcome(const team *t, zx_err *err)
         code = 128 + t->signal;
     } else if (own == ZX_NONE && t->dead != ZX_NONE) {
         code = say_killed(t, t->dead, err);
+        // Where the others were, if they know more than that: "rank 0: step 2: ...".
+        if (noticed != ZX_NONE && strstr(got[noticed].cause[0], ": ") != NULL)
+            zx_err_merge(err, &got[noticed]);
     } else if (teller != ZX_NONE) {
         code = WEXITSTATUS(t->child[teller].status);
         if (got[teller].code != ZX_OK) *err = got[teller];

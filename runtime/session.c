@@ -145,6 +145,11 @@ zx_status zx_session_open(const zx_graph *train, const zx_plan *plan, const zx_s
     return st;
 }
 
+bool zx_session_lost(const zx_session *s)
+{
+    return s->lane[ZX_S_COMPUTE].broken || s->fatal.code != ZX_OK || zx_world_lost(s->o.world);
+}
+
 void zx_session_close(zx_session *s)
 {
     if (s == NULL) return;
@@ -293,8 +298,12 @@ zx_status zx_session_read(zx_session *s, zx_read_kind kind, uint32_t index, int6
                           void *out, zx_err *err)
 {
     // Nobody is in a step while rank 0 reads the others' memory.
-    if (!s->transport->barrier(s->comm)) return zx_world_why(s->o.world, err);
-    const bool ok = n == 0 || read_here(s, kind, index, from, n, out);
-    if (!ok || !s->transport->barrier(s->comm)) return lost(s, err);
-    return ZX_OK;
+    if (s->transport->barrier(s->comm) && (n == 0 || read_here(s, kind, index, from, n, out)) &&
+        s->transport->barrier(s->comm))
+        return ZX_OK;
+    zx_err why = {0};
+    lost(s, &why);
+    if (s->fatal.code == ZX_OK) zx_err_in(&why, "reading values back");
+    zx_err_merge(err, &why);
+    return why.code;
 }

@@ -44,12 +44,13 @@ typedef struct zx_session_options {
     // An emulated link, where either is above 0 (comm_wire.h): bytes a second of a rank in each
     // direction (0: no limit), and seconds that each collective takes beside.
     double bandwidth, latency_seconds;
-    bool by_host_memory; // ranks on GPUs exchange through the host's memory, not by NCCL
-    bool serial;         // one instruction at a time, in plan order: nothing takes another's cores
-    bool profile;        // instructions' times are kept: zx_session_profile
-    bool poison;         // freed slots are filled with NaN
-    bool touch;          // all of the plan's memory is there before the first step, not by and by
-    bool dump_grads;     // keep the first step's averaged gradients until read
+    double timeout_seconds; // without anything happening on a GPU: the run is given up; 0: never
+    bool by_host_memory;    // ranks on GPUs exchange through the host's memory, not by NCCL
+    bool serial;     // one instruction at a time, in plan order: nothing takes another's cores
+    bool profile;    // instructions' times are kept: zx_session_profile
+    bool poison;     // freed slots are filled with NaN
+    bool touch;      // all of the plan's memory is there before the first step, not by and by
+    bool dump_grads; // keep the first step's averaged gradients until read
     // The session that this one goes on from, between two of its steps: parameters, states and
     // buffers are taken over bit by bit in place of first values. Its plan holds the same as this
     // one's, and it is to be closed next. NULL: there is none.
@@ -65,6 +66,8 @@ zx_status zx_session_work_bytes_at(const zx_site *site, const zx_graph *train, u
 
 zx_status zx_session_open(const zx_graph *train, const zx_plan *plan, const zx_session_options *o,
                           zx_session **out, zx_err *err);
+// Whether nothing can be done with it but to close it.
+bool zx_session_lost(const zx_session *s);
 void zx_session_close(zx_session *s); // accepts NULL; also what was reserved for it is given back
 
 typedef struct zx_step_report {

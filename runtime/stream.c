@@ -42,6 +42,7 @@ bool zx_word_wait(zx_word *w, uint32_t value, const zx_patience *p, uint32_t pee
         relax();
     }
     bool ok = true;
+    const double since = p->world != NULL && peer != ZX_NO_PEER ? zx_seconds() : 0;
     atomic_fetch_add(&w->waiters, 1);
     for (;;) {
         const uint32_t seen = atomic_load(&w->value);
@@ -53,6 +54,10 @@ bool zx_word_wait(zx_word *w, uint32_t value, const zx_patience *p, uint32_t pee
         if (p->world != NULL && peer != ZX_NO_PEER && zx_world_left(p->world, peer)) {
             ok = zx_word_reached(w, value); // it may have set the word and left since
             if (!ok) zx_world_gone(p->world, peer);
+            break;
+        }
+        if (p->world != NULL && peer != ZX_NO_PEER && zx_world_late(p->world, peer, since)) {
+            ok = false;
             break;
         }
         const struct timespec nap = {.tv_nsec = LOOK_NS};

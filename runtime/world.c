@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "graph/base/text.h"
+#include "runtime/stream.h"
 #include "runtime/world_link.h"
 
 // The collective calls, so that ranks in different ones are told apart.
@@ -105,7 +106,7 @@ void zx_world_close(zx_world *w)
 {
     if (w == NULL) return;
     if (w->shared != NULL) atomic_store(&w->shared->left[w->rank], 1);
-    for (uint32_t i = 0; i < w->n_regions; i++)
+    for (uint32_t i = 0; i < w->n_regions && !w->kept; i++)
         if (w->regions[i].at != NULL) munmap(w->regions[i].at, (size_t)w->regions[i].bytes);
     free(w->regions);
     w->link->close(w);
@@ -144,6 +145,23 @@ void zx_world_gone(zx_world *w, uint32_t rank)
     zx_world_mark(w, ZX_LOST_LEFT, rank);
 }
 
+void zx_world_keep_mapped(zx_world *w)
+{
+    w->kept = true;
+}
+
+void zx_world_patience(zx_world *w, double seconds)
+{
+    w->patience = seconds;
+}
+
+bool zx_world_late(zx_world *w, uint32_t rank, double since)
+{
+    if (!(w->patience > 0) || zx_seconds() - since < w->patience) return false;
+    zx_world_mark(w, ZX_LOST_SILENT, rank);
+    return true;
+}
+
 zx_status zx_world_why(const zx_world *w, zx_err *err)
 {
     const uint32_t lost = w->shared != NULL ? atomic_load(&w->shared->lost) : 0;
@@ -155,6 +173,10 @@ zx_status zx_world_why(const zx_world *w, zx_err *err)
         return ZX_FAIL(err, ZX_E_COMM, "rank %u failed and gave up", rank);
     case ZX_LOST_LEFT:
         return ZX_FAIL(err, ZX_E_COMM, "rank %u ended before the others", rank);
+    case ZX_LOST_SILENT:
+        zx_err_hint(err, "look what that rank does; a longer --timeout, if it was only slow");
+        return ZX_FAIL(err, ZX_E_COMM, "rank %u has not answered for %g s (--timeout)", rank,
+                       w->patience);
     case ZX_LOST_NOT:
         break;
     }
@@ -326,6 +348,6 @@ zx_status zx_world_reserve(zx_world *w, uint64_t bytes, unsigned char **base, zx
 
 void zx_world_release(zx_world *w, uint64_t bytes, unsigned char **base)
 {
-    w->link->unmap(w, whole_pages(bytes), base);
+    if (!w->kept) w->link->unmap(w, whole_pages(bytes), base);
     for (uint32_t r = 0; r < w->size; r++) base[r] = NULL;
 }

@@ -40,8 +40,17 @@ zx_status zx_world_reserve(zx_world *w, uint64_t bytes, unsigned char **base, zx
 // This rank is done with a reservation, its own part and the others'; they may still use theirs.
 // Not collective. `bytes` and base[] as they were reserved; base[] is NULL afterwards.
 void zx_world_release(zx_world *w, uint64_t bytes, unsigned char **base);
+// From here on nothing is unmapped any more: a device that failed may still write there. The
+// process ends soon.
+void zx_world_keep_mapped(zx_world *w);
 
 // ---- dying --------------------------------------------------------------------------------------
+// How long this rank waits for another, from now on: 0, as at first, for ever. Who waits longer
+// gives the other one up, as if it had died.
+void zx_world_patience(zx_world *w, double seconds);
+// Whether a wait for `rank` that began at `since` (zx_seconds) has lasted too long: it is lost
+// then.
+bool zx_world_late(zx_world *w, uint32_t rank, double since);
 // Non-zero once a peer died or called zx_world_abort; every wait of the step's path looks at it.
 bool zx_world_lost(const zx_world *w);
 void zx_world_abort(zx_world *w); // tells all peers to stop waiting

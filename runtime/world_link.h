@@ -12,7 +12,13 @@
 #define ZX_WORLD_LOOK_MS 50 // every wait looks this often whether a peer is gone
 
 // Why the ranks no longer wait for each other; the first reason stays.
-typedef enum zx_lost_kind { ZX_LOST_NOT, ZX_LOST_DIED, ZX_LOST_GAVE_UP, ZX_LOST_LEFT } zx_lost_kind;
+typedef enum zx_lost_kind {
+    ZX_LOST_NOT,
+    ZX_LOST_DIED,
+    ZX_LOST_GAVE_UP,
+    ZX_LOST_LEFT,
+    ZX_LOST_SILENT
+} zx_lost_kind;
 
 // One for all ranks, seen by all.
 typedef struct zx_world_shared {
@@ -44,6 +50,8 @@ typedef struct zx_link {
 struct zx_world {
     const zx_link *link;
     uint32_t rank, size;
+    bool kept;       // nothing is unmapped any more
+    double patience; // seconds that it waits for another rank; 0: for ever
     zx_world_shared *shared;
     struct zx_socket_link *socket; // world_socket.c
     struct zx_local_link *local;   // world_local.c, one for all ranks

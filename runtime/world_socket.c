@@ -51,21 +51,33 @@ static double now_seconds(void)
 
 // ---- bytes over a connection --------------------------------------------------------------------
 
-// Waits until fd can be read or written. False: a peer is gone, or `deadline` (0: none) has passed.
-static bool ready(const zx_world *w, int fd, short what, double deadline)
+// Whether the rank at the other end of fd is waited for in vain. Another than rank 0 hears only of
+// rank 0, which may wait for a third one itself: it has twice the time, so that the right one is
+// blamed.
+static bool is_late(zx_world *w, int fd, double since)
 {
+    uint32_t r = 0;
+    while (r < w->size && w->socket->fd[r] != fd) r++;
+    if (w->rank > 0) since += w->patience;
+    return r < w->size && zx_world_late(w, r, since);
+}
+
+// Waits until fd can be read or written. False: a peer is gone, or `deadline` (0: none) has passed.
+static bool ready(zx_world *w, int fd, short what, double deadline)
+{
+    const double since = now_seconds();
     for (;;) {
         struct pollfd p = {.fd = fd, .events = what};
         const int n = poll(&p, 1, ZX_WORLD_LOOK_MS);
         if (n > 0) return true;
         if (n < 0 && errno != EINTR) return false;
-        if (w != NULL && zx_world_lost(w)) return false;
+        if (w != NULL && (zx_world_lost(w) || is_late(w, fd, since))) return false;
         if (deadline > 0 && now_seconds() > deadline) return false;
     }
 }
 
 // All `n` bytes, or false: the connection is closed, a peer is gone, or too late.
-static bool put_all(const zx_world *w, int fd, const void *bytes, uint64_t n, double deadline)
+static bool put_all(zx_world *w, int fd, const void *bytes, uint64_t n, double deadline)
 {
     const unsigned char *at = bytes;
     while (n > 0) {
@@ -83,7 +95,7 @@ static bool put_all(const zx_world *w, int fd, const void *bytes, uint64_t n, do
     return true;
 }
 
-static bool get_all(const zx_world *w, int fd, void *bytes, uint64_t n, double deadline)
+static bool get_all(zx_world *w, int fd, void *bytes, uint64_t n, double deadline)
 {
     unsigned char *at = bytes;
     while (n > 0) {
@@ -106,7 +118,7 @@ union fd_room {
 };
 
 // One byte with a descriptor (none if passed < 0).
-static bool put_fd(const zx_world *w, int fd, int passed, double deadline)
+static bool put_fd(zx_world *w, int fd, int passed, double deadline)
 {
     char byte = 0;
     union fd_room room = {0};
@@ -130,7 +142,7 @@ static bool put_fd(const zx_world *w, int fd, int passed, double deadline)
 }
 
 // False: the connection is gone. *passed is -1 if the byte came alone.
-static bool get_fd(const zx_world *w, int fd, int *passed, double deadline)
+static bool get_fd(zx_world *w, int fd, int *passed, double deadline)
 {
     char byte;
     union fd_room room;

@@ -8,6 +8,7 @@
 
 #include <cublasLt.h>
 #include <stdlib.h>
+#include <string.h>
 
 // As much as cuBLASLt's own default is on large devices; split sums want it.
 #define MOST_WORK ((uint64_t)32 << 20)
@@ -27,8 +28,14 @@ static zx_status check(cublasStatus_t s, const char *what, zx_err *err)
 {
     if (s == CUBLAS_STATUS_SUCCESS) return ZX_OK;
     const bool refused = s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_ARCH_MISMATCH;
-    return ZX_FAIL(err, refused ? ZX_E_UNSUPPORTED : ZX_E_DEVICE, "%s: %s: %s", what,
-                   cublasLtGetStatusName(s), cublasLtGetStatusString(s));
+    if (err != NULL)
+        zx_err_hint(err, s == CUBLAS_STATUS_ALLOC_FAILED
+                             ? "a smaller --budget, or fewer ranks on a device"
+                             : "CUBLASLT_LOG_LEVEL=1 before the command, where cuBLASLt says more; "
+                               "--backend cpu");
+    return ZX_FAIL(err, refused ? ZX_E_UNSUPPORTED : ZX_E_DEVICE, "%.*s: %s: %s",
+                   (int)strcspn(what, "("), what, cublasLtGetStatusName(s),
+                   cublasLtGetStatusString(s));
 }
 #define CHECK(call) ZX_TRY(check(call, #call, err))
 

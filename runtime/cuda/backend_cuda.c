@@ -64,9 +64,11 @@ static zx_status open_device(struct zx_cuda *c, uint32_t local, zx_err *err)
     DO(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     DO(cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, least));
     const cublasStatus_t st = cublasLtCreate(&c->blas);
-    if (st != CUBLAS_STATUS_SUCCESS)
+    if (st != CUBLAS_STATUS_SUCCESS) {
+        zx_err_hint(err, "cuBLAS of the CUDA that this zerox was built with; --backend cpu");
         return ZX_FAIL(err, ZX_E_DEVICE, "cublasLtCreate: %s: %s", cublasLtGetStatusName(st),
                        cublasLtGetStatusString(st));
+    }
     return ZX_OK;
 }
 
@@ -132,8 +134,8 @@ static zx_status allocate(zx_session *s, uint64_t bytes, zx_err *err)
     const cudaError_t e = cudaMalloc(&at, (size_t)bytes);
     if (e == cudaErrorMemoryAllocation) {
         zx_err_hint(err, "a smaller --budget, or fewer ranks on a device");
-        return ZX_FAIL(err, ZX_E_BUDGET, "the plan takes %s, the device has %s left",
-                       zx_text_size(bytes, need), zx_text_size(left, have));
+        return ZX_FAIL(err, ZX_E_BUDGET, "the plan takes %s, the device has %s left (%s)",
+                       zx_text_size(bytes, need), zx_text_size(left, have), cudaGetErrorString(e));
     }
     s->mine = at;
     return zx_cuda_check(e, "cudaMalloc", err);
@@ -148,12 +150,13 @@ static zx_status make_gpu(zx_session *s, zx_err *err)
     DO(cudaSetDevice(g->at->device));
     const tail t = tail_of(s);
     ZX_TRY(allocate(s, t.end, err));
+    DO(cudaHostAlloc((void **)&g->stage, ZX_GPU_WINDOW, cudaHostAllocPortable));
     g->sums = (double *)(void *)(s->mine + t.sums);
     g->work = (double *)(void *)(s->mine + t.work);
     return ZX_OK;
 }
 
-static zx_status cuda_reserve(zx_session *s, zx_err *err)
+static zx_status reserve(zx_session *s, zx_err *err)
 {
     zx_world *w = s->o.world;
     ZX_TRY(zx_world_agree(w, make_gpu(s, err), err));
@@ -165,15 +168,24 @@ static zx_status cuda_reserve(zx_session *s, zx_err *err)
     return zx_world_agree(w, s->gpu->comm->open(s, scratch, &s->gpu->link, err), err);
 }
 
+static zx_status cuda_reserve(zx_session *s, zx_err *err)
+{
+    const zx_status st = reserve(s, err);
+    if (st != ZX_OK) zx_err_in(err, "opening the session");
+    return st;
+}
+
 static void cuda_release(zx_session *s)
 {
     zx_gpu *g = s->gpu;
     if (g == NULL) return;
     const bool broken = s->fatal.code != ZX_OK || s->lane[ZX_S_COMPUTE].broken;
+    if (broken) zx_world_keep_mapped(s->o.world);
     g->comm->close(g->link, broken);
     if (g->window != NULL) zx_world_release(s->o.world, ZX_GPU_WINDOW, g->window);
     // A device that is stuck would be waited for here, and for ever.
     if (!broken && s->mine != NULL) cudaFree(s->mine);
+    if (!broken && g->stage != NULL) cudaFreeHost(g->stage);
     free(g->shown);
     free(g);
     s->gpu = NULL;
@@ -186,13 +198,40 @@ static void *cuda_begin_fill(zx_session *s ZX_UNUSED, const zx_slot *slot)
     return calloc(1, (size_t)slot->bytes + 1);
 }
 
-static bool cuda_end_fill(zx_session *s, const zx_slot *slot, void *at)
+// Through pinned memory a piece at a time: a copy from or to other memory keeps this thread inside
+// CUDA until it is done, however long that takes.
+static bool copy_in(zx_session *s, unsigned char *to, const unsigned char *from, uint64_t bytes)
 {
     const cudaStream_t q = s->gpu->at->stream;
-    const bool ok = zx_gpu_check(s, ZX_NONE,
-                                 cudaMemcpyAsync(s->mine + slot->offset, at, (size_t)slot->bytes,
-                                                 cudaMemcpyHostToDevice, q)) &&
-                    zx_gpu_settle(s, q);
+    bool ok = true;
+    for (uint64_t done = 0, n; done < bytes && ok; done += n) {
+        n = bytes - done < ZX_GPU_WINDOW ? bytes - done : ZX_GPU_WINDOW;
+        memcpy(s->gpu->stage, from + done, (size_t)n);
+        ok = zx_gpu_check(
+                 s, ZX_NONE,
+                 cudaMemcpyAsync(to + done, s->gpu->stage, (size_t)n, cudaMemcpyHostToDevice, q)) &&
+             zx_gpu_settle(s, q);
+    }
+    return ok;
+}
+static bool copy_out(zx_session *s, unsigned char *to, const unsigned char *from, uint64_t bytes)
+{
+    const cudaStream_t q = s->gpu->at->stream;
+    for (uint64_t done = 0, n; done < bytes; done += n) {
+        n = bytes - done < ZX_GPU_WINDOW ? bytes - done : ZX_GPU_WINDOW;
+        if (!zx_gpu_check(s, ZX_NONE,
+                          cudaMemcpyAsync(s->gpu->stage, from + done, (size_t)n,
+                                          cudaMemcpyDeviceToHost, q)) ||
+            !zx_gpu_settle(s, q))
+            return false;
+        memcpy(to + done, s->gpu->stage, (size_t)n);
+    }
+    return true;
+}
+
+static bool cuda_end_fill(zx_session *s, const zx_slot *slot, void *at)
+{
+    const bool ok = copy_in(s, s->mine + slot->offset, at, slot->bytes);
     free(at);
     return ok;
 }
@@ -206,11 +245,7 @@ static const void *cuda_see(zx_session *s, const void *at, uint64_t bytes)
         g->shown_bytes = g->shown != NULL ? bytes : 0;
     }
     if (g->shown == NULL && bytes > 0) return NULL;
-    const bool ok = zx_gpu_check(s, ZX_NONE,
-                                 cudaMemcpyAsync(g->shown, at, (size_t)bytes,
-                                                 cudaMemcpyDeviceToHost, g->at->stream)) &&
-                    zx_gpu_settle(s, g->at->stream);
-    return ok ? g->shown : NULL;
+    return copy_out(s, g->shown, at, bytes) ? g->shown : NULL;
 }
 
 // A piece of a window at a time: its rank puts it there, rank 0 takes it.
@@ -218,11 +253,7 @@ static bool fetch_piece(zx_session *s, uint32_t rank, uint64_t offset, void *to,
 {
     const zx_gpu *g = s->gpu;
     unsigned char *window = rank == 0 ? to : g->window[rank];
-    if (s->rank == rank && !(zx_gpu_check(s, ZX_NONE,
-                                          cudaMemcpyAsync(window, s->mine + offset, (size_t)bytes,
-                                                          cudaMemcpyDeviceToHost, g->at->stream)) &&
-                             zx_gpu_settle(s, g->at->stream)))
-        return false;
+    if (s->rank == rank && !copy_out(s, window, s->mine + offset, bytes)) return false;
     if (rank == 0) return true;
     if (!s->transport->barrier(s->comm)) return false;
     if (s->rank == 0) memcpy(to, window, (size_t)bytes);

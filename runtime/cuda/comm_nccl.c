@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nccl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,7 +18,13 @@
 enum { GATHERS, REDUCTIONS, COMMS };
 
 struct zx_gpu_link {
+    zx_session *s;
     ncclComm_t comm[COMMS];
+    // The guard, a thread: NCCL may keep this rank inside a call for as long as a peer is silent.
+    pthread_t guard;
+    bool guarded;
+    _Atomic uint64_t since; // nanoseconds: when the call in progress began; 0: there is none
+    _Atomic uint32_t given_up, closing;
     float *rows[ZX_STREAM_COUNT]; // a row a rank, of what is summed on that stream
 };
 
@@ -25,13 +32,31 @@ static zx_status nccl_check(ncclResult_t r, const char *what, ncclComm_t c, zx_e
 {
     if (r == ncclSuccess) return ZX_OK;
     const char *last = c != NULL ? ncclGetLastError(c) : "";
+    zx_err_hint(err,
+                r == ncclRemoteError
+                    ? "the run again: another rank ended, or the way to it"
+                    : "NCCL_DEBUG=WARN before the command, where NCCL says more; --comm shm, which "
+                      "goes without it");
     return ZX_FAIL(err, ZX_E_DEVICE, "NCCL: %s: %s%s%s", what, ncclGetErrorString(r),
                    last[0] != '\0' ? ": " : "", last);
+}
+static zx_status late(const zx_session *s, const char *what, zx_err *err)
+{
+    zx_err_hint(err, "look what the other ranks do; a longer --timeout, if they were only slow");
+    return ZX_FAIL(err, ZX_E_DEVICE, "NCCL: %s hasn't come back for %g s (--timeout)", what,
+                   s->o.timeout_seconds);
 }
 static bool went(zx_session *s, uint32_t at, ncclResult_t r, const char *what, ncclComm_t c)
 {
     zx_err why = {0};
-    return nccl_check(r, what, c, &why) == ZX_OK || zx_gpu_fail(s, at, &why);
+    if (r == ncclSuccess) return true;
+    if (!atomic_load(&s->gpu->link->given_up)) {
+        nccl_check(r, what, c, &why);
+        return zx_gpu_fail(s, at, &why);
+    }
+    if (zx_world_lost(s->o.world)) return zx_gpu_fail_peer(s, at);
+    late(s, what, &why);
+    return zx_gpu_fail(s, at, &why);
 }
 
 static ncclComm_t comm_of(const zx_session *s, uint32_t at)
@@ -190,6 +215,66 @@ static bool nccl_mean(zx_session *s, uint32_t at, uint32_t from, uint32_t to, co
     return true;
 }
 
+// ---- the guard ----------------------------------------------------------------------------------
+
+// A call that a lost rank, or a silent one, keeps from coming back is given up from outside, by
+// aborting the communicators. It returns an error then.
+static void *guard_main(void *arg)
+{
+    zx_gpu_link *k = arg;
+    const zx_session *s = k->s;
+    while (!atomic_load(&k->closing) && !atomic_load(&k->given_up)) {
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        const uint64_t since = atomic_load(&k->since);
+        const double seconds = since == 0 ? 0 : zx_seconds() - 1e-9 * (double)since;
+        const double most = s->o.timeout_seconds;
+        if (!(most > 0 && seconds > most) && !(seconds > 1 && zx_world_lost(s->o.world))) continue;
+        atomic_store(&k->given_up, 1);
+        for (int i = 0; i < COMMS; i++) ncclCommAbort(k->comm[i]);
+    }
+    return NULL;
+}
+
+static zx_status start_guard(zx_gpu_link *k, zx_err *err)
+{
+    sigset_t all, before; // signals are the main thread's
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int e = pthread_create(&k->guard, NULL, guard_main, k);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    k->guarded = e == 0;
+    if (e == 0) return ZX_OK;
+    return ZX_FAIL(err, ZX_E_DEVICE, "cannot start a thread: %s", strerror(e));
+}
+
+static void begin(zx_session *s)
+{
+    atomic_store(&s->gpu->link->since, (uint64_t)(1e9 * zx_seconds()));
+}
+static bool end(zx_session *s, bool ok)
+{
+    atomic_store(&s->gpu->link->since, 0);
+    return ok;
+}
+
+static bool guarded_gather(zx_session *s, uint32_t at, const zx_launch *l, cudaStream_t q)
+{
+    begin(s);
+    return end(s, nccl_gather(s, at, l, q));
+}
+static bool guarded_reduce(zx_session *s, uint32_t at, const zx_launch *l, bool add, bool all,
+                           cudaStream_t q)
+{
+    begin(s);
+    return end(s, nccl_reduce(s, at, l, add, all, q));
+}
+static bool guarded_mean(zx_session *s, uint32_t at, uint32_t from, uint32_t to,
+                         const zx_type *type, cudaStream_t q)
+{
+    begin(s);
+    return end(s, nccl_mean(s, at, from, to, type, q));
+}
+
 // ---- opening ------------------------------------------------------------------------------------
 
 // NCCL waits for all ranks for ever: on a thread of its own, beside which this rank sees whether
@@ -219,9 +304,14 @@ static zx_status join(const zx_session *s, joining *j, zx_err *err)
     pthread_t thread;
     const int e = pthread_create(&thread, NULL, join_main, j);
     if (e != 0) return ZX_FAIL(err, ZX_E_DEVICE, "cannot start a thread: %s", strerror(e));
-    if (!zx_word_wait(&j->over, 1, &s->patience, ZX_NO_PEER)) {
-        pthread_detach(thread);
-        return zx_world_why(s->o.world, err);
+    const double since = zx_seconds(), most = s->o.timeout_seconds;
+    while (!zx_word_reached(&j->over, 1)) {
+        const bool lost = zx_world_lost(s->o.world);
+        if (lost || (most > 0 && zx_seconds() - since > most)) {
+            pthread_detach(thread);
+            return lost ? zx_world_why(s->o.world, err) : late(s, "ncclCommInitRank", err);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     pthread_join(thread, NULL);
     const zx_status st = nccl_check(j->result, "ncclCommInitRank", NULL, err);
@@ -255,17 +345,22 @@ static zx_status nccl_open(zx_session *s, void *scratch, zx_gpu_link **out, zx_e
     layout(s, at);
     for (uint32_t i = 0; i < ZX_STREAM_COUNT; i++)
         k->rows[i] = (float *)(void *)((unsigned char *)scratch + at[i]);
+    k->s = s;
     *out = k;
     zx_status st = make_ids(s, j, err);
     if (st == ZX_OK) st = join(s, j, err);
     memcpy(k->comm, j->comm, sizeof k->comm);
     if (st == ZX_OK || zx_word_reached(&j->over, 1)) free(j); // else its thread is still in there
-    return st;
+    if (st != ZX_OK) return st;
+    return start_guard(k, err);
 }
 
 static void nccl_close(zx_gpu_link *k, bool broken)
 {
-    for (int i = 0; k != NULL && i < COMMS; i++)
+    if (k == NULL) return;
+    atomic_store(&k->closing, 1);
+    if (k->guarded) pthread_join(k->guard, NULL);
+    for (int i = 0; i < COMMS && !atomic_load(&k->given_up); i++)
         if (k->comm[i] != NULL) (broken ? ncclCommAbort : ncclCommDestroy)(k->comm[i]);
     free(k);
 }
@@ -285,7 +380,7 @@ const zx_gpu_comm zx_gpu_nccl = {.name = "nccl",
                                  .scratch = nccl_scratch,
                                  .open = nccl_open,
                                  .close = nccl_close,
-                                 .gather = nccl_gather,
-                                 .reduce = nccl_reduce,
-                                 .mean = nccl_mean,
+                                 .gather = guarded_gather,
+                                 .reduce = guarded_reduce,
+                                 .mean = guarded_mean,
                                  .check = nccl_well};

@@ -11,65 +11,7 @@
 
 #include "runtime/cuda/gpu.h"
 
-#define QUIET_SECONDS 600.0 // without any progress: the run is given up
-
 typedef bool insn_fn(zx_session *s, uint32_t at, const zx_insn *i, cudaStream_t q);
-
-// ---- what went wrong ----------------------------------------------------------------------------
-
-static const char *insn_text(const zx_session *s, uint32_t at, zx_arena *mem)
-{
-    static const char *const words[ZX_INSN_COUNT] = {
-#define ZX_INSN(id, word, ...) word,
-#include "sched/insns.def"
-#undef ZX_INSN
-    };
-    const zx_insn *i = &s->plan->insns[at];
-    if (i->id != ZX_I_EXEC) return zx_arena_printf(mem, "instruction %u, %s", at, words[i->id]);
-    const zx_node *n = &s->graph->nodes[s->plan->steps[i->a].node];
-    return zx_arena_printf(mem, "instruction %u, %s", at, zx_exec_node_text(s->graph, n, mem));
-}
-
-bool zx_gpu_fail(zx_session *s, uint32_t at, const zx_err *why)
-{
-    if (s->fatal.code != ZX_OK) return false;
-    zx_arena mem = {0};
-    s->fatal = *why;
-    if (at != ZX_NONE) zx_err_in(&s->fatal, "%s", insn_text(s, at, &mem));
-    zx_arena_free(&mem);
-    return false;
-}
-
-bool zx_gpu_check(zx_session *s, uint32_t at, cudaError_t e)
-{
-    if (e == cudaSuccess) return true;
-    zx_err why = {0};
-    zx_cuda_check(e, "CUDA", &why);
-    return zx_gpu_fail(s, at, &why);
-}
-
-// An error of the device itself comes late. What is known to be done is not to blame; what is
-// queued behind that may be.
-static bool fail_late(zx_session *s, cudaError_t e)
-{
-    const zx_gpu *g = s->gpu;
-    zx_arena mem = {0};
-    zx_err why = {0};
-    zx_cuda_check(e, "CUDA", &why);
-    for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) {
-        const zx_lane *l = &s->lane[k];
-        if (g->reached[k] == g->queued[k]) continue;
-        const uint32_t left = g->queued[k] - g->reached[k] - 1;
-        const char *text = insn_text(s, l->insns[g->reached[k]], &mem);
-        if (left == 0)
-            zx_err_in(&why, "%s", text);
-        else
-            zx_err_in(&why, "%s, or one of %u behind it", text, left);
-    }
-    zx_gpu_fail(s, ZX_NONE, &why);
-    zx_arena_free(&mem);
-    return false;
-}
 
 // ---- how far streams have come ------------------------------------------------------------------
 
@@ -88,15 +30,11 @@ static cudaError_t look(zx_session *s)
     return cudaSuccess;
 }
 
-static bool is_well(zx_session *s)
+static bool fail_late(zx_session *s, cudaError_t e)
 {
-    zx_gpu *g = s->gpu;
     zx_err why = {0};
-    if (zx_world_lost(s->o.world)) return false;
-    if (g->comm->check(g->link, &why) != ZX_OK) return zx_gpu_fail(s, ZX_NONE, &why);
-    if (zx_seconds() - g->moved < QUIET_SECONDS) return true;
-    ZX_FAIL(&why, ZX_E_DEVICE, "nothing has happened on the device for %.0f s", QUIET_SECONDS);
-    return zx_gpu_fail(s, ZX_NONE, &why);
+    zx_cuda_check(e, "CUDA", &why);
+    return zx_gpu_fail_late(s, &why);
 }
 
 bool zx_gpu_settle(zx_session *s, cudaStream_t q)
@@ -108,7 +46,7 @@ bool zx_gpu_settle(zx_session *s, cudaStream_t q)
         if (e != cudaSuccess) return fail_late(s, e);
         if (queued == cudaSuccess) return true;
         if (turn < 100) continue;
-        if (!is_well(s)) return false;
+        if (!zx_gpu_well(s)) return false;
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }
 }
@@ -374,11 +312,13 @@ static bool queue(zx_session *s, uint32_t at)
     const cudaStream_t q = g->stream[i->stream];
     zx_lane *l = &s->lane[i->stream];
     const bool sets = i->id != ZX_I_UPDATE && i->id != ZX_I_COMMIT && i->c < s->plan->n_events;
+    g->last_at = at;
     if (s->touch[at] > l->peak) l->peak = s->touch[at];
     if (!record(s, at, g->begun[at], q) || !handlers[i->id](s, at, i, q)) return false;
     if (!record(s, at, g->done[at], q)) return false;
     if (sets && !record(s, at, g->event[i->c], q)) return false;
     g->queued[i->stream]++;
+    if (g->serial && !zx_gpu_settle(s, q)) return false;
     const cudaError_t e = look(s);
     return e == cudaSuccess || fail_late(s, e);
 }
@@ -412,7 +352,8 @@ static bool run_plan(zx_session *s)
     zx_gpu *g = s->gpu;
     bool ok = record(s, ZX_NONE, g->first, g->at->stream);
     for (uint32_t at = 0; at < s->plan->n_insns && ok; at++)
-        ok = queue(s, at) && (at % 64 != 0 || !zx_world_lost(s->o.world));
+        ok = (queue(s, at) && (at % 64 != 0 || !zx_world_lost(s->o.world))) ||
+             zx_gpu_fail_peer(s, at); // unless there is a better reason
     ok = ok && record(s, ZX_NONE, g->last, g->at->stream);
     for (uint32_t k = 0; k < ZX_STREAM_COUNT && ok; k++)
         if (g->stream[k] != NULL) ok = zx_gpu_settle(s, g->stream[k]);
@@ -426,12 +367,16 @@ bool zx_gpu_run(zx_session *s)
     memset(g->faults, 0, s->plan->n_steps * sizeof *g->faults);
     memset(g->queued, 0, sizeof g->queued);
     memset(g->reached, 0, sizeof g->reached);
-    if (run_plan(s)) {
+    g->running = g->open = true;
+    g->last_at = ZX_NONE;
+    const bool ok = run_plan(s);
+    g->running = false;
+    if (ok) {
+        memcpy(g->reached, g->queued, sizeof g->reached);
         take_times(s);
         return true;
     }
     s->lane[ZX_S_COMPUTE].broken = true;
-    zx_world_abort(s->o.world); // out of step: no peer may wait for this rank
     return false;
 }
 
@@ -545,10 +490,15 @@ static zx_status check_order(const zx_session *s, zx_err *err)
 
 zx_status zx_gpu_start(zx_session *s, zx_err *err)
 {
+    const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
     ZX_TRY(check_order(s, err));
-    ZX_TRY(make_streams(s, err));
-    ZX_TRY(make_events(s, err));
-    ZX_TRY(make_pinned(s, err));
+    zx_status st = make_streams(s, err);
+    if (st == ZX_OK) st = make_events(s, err);
+    if (st == ZX_OK) st = make_pinned(s, err);
+    if (st != ZX_OK) zx_err_in(err, "opening the session");
+    if (st != ZX_OK) return st;
+    // Who asks CUDA to wait for each launch looks for the one that fails.
+    s->gpu->serial = s->o.serial || (blocking != NULL && strcmp(blocking, "1") == 0);
     for (uint32_t k = 0; k < s->plan->n_steps; k++) s->calls[k].fault = &s->gpu->faults[k];
     return ZX_OK;
 }

@@ -45,6 +45,7 @@ typedef struct zx_gpu {
     double *squares;  // by unit
     uint64_t *fed_at; // by instruction: where in `fed` its input is made
     unsigned char *fed;
+    unsigned char *stage; // pinned, a window's bytes: values on their way in or out
     unsigned char *shown; // see()
     uint64_t shown_bytes;
     // Device memory behind the plan's.
@@ -54,7 +55,11 @@ typedef struct zx_gpu {
     unsigned char **window; // host memory of each rank, for fetch; NULL: one rank
     // Of a run: by stream, how many of its instructions are queued, and known to be done.
     uint32_t queued[ZX_STREAM_COUNT], reached[ZX_STREAM_COUNT];
-    double moved; // when the last one was found done
+    double moved;     // when the last one was found done
+    uint32_t last_at; // the instruction that was queued last, or is being queued
+    bool open;        // a run was begun
+    bool running;     // within a run
+    bool serial;      // each instruction is waited for
 } zx_gpu;
 
 #define ZX_GPU_WINDOW ((uint64_t)1 << 20)
@@ -68,6 +73,18 @@ const float *zx_gpu_operand(const zx_session *s, const zx_launch *l, const zx_me
 bool zx_gpu_add_up(zx_session *s, uint32_t at, const zx_launch *l, const float *rows, bool add,
                    cudaStream_t q);
 
+// ---- fault.c ------------------------------------------------------------------------------------
+// Each keeps why the run is lost, the first time, and returns false. `at`: the instruction whose
+// call failed; ZX_NONE: none.
+bool zx_gpu_fail(zx_session *s, uint32_t at, const zx_err *why);
+bool zx_gpu_fail_late(zx_session *s, const zx_err *why); // it was one of those that are queued
+bool zx_gpu_fail_peer(zx_session *s, uint32_t at);       // waiting for another rank, which is lost
+#define zx_gpu_check(s, at, call) zx_gpu_checked(s, at, call, #call)
+bool zx_gpu_checked(zx_session *s, uint32_t at, cudaError_t e, const char *call); // true: it went
+// Whether waiting for the device makes sense: collectives and peers are well, and something has
+// happened within --timeout.
+bool zx_gpu_well(zx_session *s);
+
 // ---- exec_cuda.c --------------------------------------------------------------------------------
 zx_status zx_gpu_start(zx_session *s, zx_err *err); // events, pinned memory, calls' faults
 void zx_gpu_end(zx_session *s);
@@ -76,8 +93,5 @@ void zx_gpu_reset_working(zx_session *s);
 // Waits until a stream has done all that is queued. False: it never will, s->fatal says why, or a
 // rank is lost.
 bool zx_gpu_settle(zx_session *s, cudaStream_t q);
-// Keeps why the run is lost (the first time) and returns false. `at`: the instruction; ZX_NONE.
-bool zx_gpu_fail(zx_session *s, uint32_t at, const zx_err *why);
-bool zx_gpu_check(zx_session *s, uint32_t at, cudaError_t e); // false: the same of CUDA's error
 
 #endif

@@ -21,6 +21,7 @@ static void read_settings(void)
     settings.seed = number("ZX_STANDIN_SEED", 0);
     settings.delay_us = (uint32_t)number("ZX_STANDIN_DELAY", 300);
     settings.say = number("ZX_STANDIN_SAY", 0) != 0;
+    settings.blocking = number("CUDA_LAUNCH_BLOCKING", 0) != 0;
 }
 si_settings *si_get(void)
 {

@@ -3,12 +3,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda_standin/inside.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #define MOST 64
+// Beside errors' numbers: what happens to the stream or the process.
 #define HANG UINT32_MAX
+#define KILL (UINT32_MAX - 1)
+#define STOP (UINT32_MAX - 2)
 
 static struct {
     si_lock lock;
@@ -20,12 +24,13 @@ static struct {
     struct {
         char call[40];
         uint64_t nth;
-        uint32_t error; // cudaError_t, or HANG
+        uint32_t error; // cudaError_t, or one of the above
         int device;
     } faults[MOST];
     uint32_t n_faults;
     char said[400];
     _Atomic uint32_t sticky[SI_DEVICES]; // cudaError_t
+    _Atomic uint32_t aborts;             // of communicators, so far
     pid_t pid;                           // that made the first call
     bool read;                           // the environment was
 } all;
@@ -131,6 +136,11 @@ void zx_standin_fail(const char *call, uint64_t nth, cudaError_t error, int devi
     add_fault(call, strlen(call), nth, error, device);
 }
 
+static const struct {
+    const char *word; // four letters
+    uint32_t error;
+} fates[] = {{"hang", HANG}, {"kill", KILL}, {"stop", STOP}};
+
 bool zx_standin_fail_text(const char *text)
 {
     while (*text != '\0') {
@@ -140,13 +150,14 @@ bool zx_standin_fail_text(const char *text)
         const unsigned long long nth = strtoull(text + name + 1, &end, 10);
         if (nth == 0 || *end != ':') return false;
         const char *p = end + 1;
-        uint32_t error = HANG;
-        if (strncmp(p, "hang", 4) == 0) {
+        uint32_t error = 0;
+        for (size_t i = 0; i < sizeof fates / sizeof fates[0]; i++)
+            if (strncmp(p, fates[i].word, 4) == 0) error = fates[i].error;
+        if (error != 0)
             end = (char *)(uintptr_t)p + 4;
-        } else {
+        else
             error = (uint32_t)strtoul(p, &end, 10);
-            if (end == p) return false;
-        }
+        if (end == p) return false;
         int device = -1;
         if (*end == '@') device = (int)strtol(end + 1, &end, 10);
         if (*end != ',' && *end != '\0') return false;
@@ -187,6 +198,20 @@ uint64_t zx_standin_calls(const char *call)
     return n;
 }
 
+// How often what was called, a line each, in a file a device: ZX_STANDIN_COUNTS.0.
+static void write_counts(void)
+{
+    const char *to = getenv("ZX_STANDIN_COUNTS");
+    char path[300];
+    if (to == NULL || all.pid != getpid()) return;
+    snprintf(path, sizeof path, "%s.%d", to, si_current());
+    FILE *f = fopen(path, "w");
+    if (f == NULL) return;
+    for (uint32_t i = 0; i < all.n_counts; i++)
+        fprintf(f, "%s %llu\n", all.counts[i].call, (unsigned long long)all.counts[i].n);
+    fclose(f);
+}
+
 static void read_environment(void) // before the first call is counted
 {
     const char *text = getenv("ZX_STANDIN_FAIL");
@@ -195,8 +220,27 @@ static void read_environment(void) // before the first call is counted
     all.read = true;
     if (first) all.pid = getpid();
     si_lock_give(&all.lock);
+    if (first && getenv("ZX_STANDIN_COUNTS") != NULL) atexit(write_counts);
     if (first && text != NULL && !zx_standin_fail_text(text))
         fprintf(stderr, "CUDA stand-in: ZX_STANDIN_FAIL=%s is not understood\n", text);
+}
+
+// What is no error: the process dies, or stops and may go on; else 0 or the number.
+static uint32_t suffer(uint32_t fault)
+{
+    if (fault == KILL || fault == STOP) kill(getpid(), fault == KILL ? SIGKILL : SIGSTOP);
+    return fault == KILL || fault == STOP ? 0 : fault;
+}
+
+// A call that doesn't come back, but from a library whose communicators are aborted.
+static void wait_for_abort(bool library)
+{
+    const uint32_t before = atomic_load(&all.aborts);
+    while (!library || atomic_load(&all.aborts) == before) usleep(1000);
+}
+void si_aborted(void)
+{
+    atomic_fetch_add(&all.aborts, 1);
 }
 
 cudaError_t si_begin(const char *call)
@@ -208,10 +252,12 @@ cudaError_t si_begin(const char *call)
                         "%s: called after fork() by a process whose parent used CUDA", call);
     si_lock_take(&all.lock);
     count(call);
-    const uint32_t fault = count_down(call, device);
+    uint32_t fault = count_down(call, device);
     si_lock_give(&all.lock);
+    fault = suffer(fault);
+    if (fault == HANG) wait_for_abort(false);
     if (fault != cudaSuccess) {
-        const cudaError_t e = fault == HANG ? cudaErrorUnknown : (cudaError_t)fault;
+        const cudaError_t e = (cudaError_t)fault;
         if (rows[row_of(e)].sticky) atomic_store(&all.sticky[device], e);
         return si_return(e);
     }
@@ -224,24 +270,32 @@ uint32_t si_begin_library(const char *call, uint32_t stuck)
     if (all.pid != getpid()) return stuck;
     si_lock_take(&all.lock);
     count(call);
-    const uint32_t fault = count_down(call, si_current());
+    uint32_t fault = count_down(call, si_current());
     si_lock_give(&all.lock);
+    fault = suffer(fault);
+    if (fault == HANG) {
+        wait_for_abort(true);
+        return stuck;
+    }
     return fault != 0 ? fault : si_stuck(si_current()) != cudaSuccess ? stuck : 0;
 }
 
 uint32_t si_library_fault(const char *what, int device)
 {
     si_lock_take(&all.lock);
+    count(what);
     const uint32_t fault = count_down(what, device);
     si_lock_give(&all.lock);
-    return fault;
+    return suffer(fault);
 }
 
 cudaError_t si_item_fault(int device, bool *hang)
 {
     si_lock_take(&all.lock);
-    const uint32_t fault = count_down("item", device);
+    count("item");
+    uint32_t fault = count_down("item", device);
     si_lock_give(&all.lock);
+    fault = suffer(fault);
     *hang = fault == HANG;
     return *hang ? cudaSuccess : (cudaError_t)fault;
 }

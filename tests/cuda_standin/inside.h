@@ -66,6 +66,7 @@ cudaError_t si_begin(const char *call);
 // The same in a library's numbers, of which 0 is success: `stuck` where CUDA itself has failed.
 uint32_t si_begin_library(const char *call, uint32_t stuck);
 uint32_t si_library_fault(const char *what, int device); // that an item of it is asked to have
+void si_aborted(void);                // a communicator was: calls that hang come back
 cudaError_t si_return(cudaError_t e); // kept for cudaGetLastError where it is an error
 // The same with words: what was wrong with the call.
 __attribute__((format(printf, 2, 3))) cudaError_t si_wrong(cudaError_t e, const char *fmt, ...);
@@ -83,7 +84,7 @@ typedef struct si_settings { // read from the environment once
     uint64_t memory;
     uint64_t seed;
     uint32_t delay_us;
-    bool say;
+    bool say, blocking; // blocking: launches are waited for
 } si_settings;
 si_settings *si_get(void);
 int si_current(void); // this thread's device

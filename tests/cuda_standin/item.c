@@ -265,5 +265,6 @@ cudaError_t zx_standin_launch(const zx_standin_kernel *k, cudaStream_t stream)
     si_item *item = item_make(SI_DO_KERNEL);
     keep_kernel(item, k);
     si_enqueue(stream, item);
-    return cudaSuccess;
+    return si_get()->blocking ? si_return(si_wait_for(stream, atomic_load(&stream->queued)))
+                              : cudaSuccess;
 }

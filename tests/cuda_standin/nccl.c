@@ -185,6 +185,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     if (comm == NULL) return ncclInvalidArgument;
     atomic_store(&comm->abort, 1);
+    si_aborted();
     let_go(comm);
     return ncclSuccess;
 }

@@ -2,8 +2,10 @@
 //
 // The environment says the same where a program is tested: ZX_STANDIN_DEVICES (2),
 // ZX_STANDIN_MEMORY (bytes a device, 1 GiB), ZX_STANDIN_SEED (0), ZX_STANDIN_DELAY (microseconds,
-// 300), ZX_STANDIN_SAY (1: misuse is said on stderr as it is found) and ZX_STANDIN_FAIL (a list as
-// of zx_standin_fail_text).
+// 300), ZX_STANDIN_SAY (1: misuse is said on stderr as it is found), ZX_STANDIN_FAIL (a list as of
+// zx_standin_fail_text) and ZX_STANDIN_COUNTS (a file's name: where the process ends, how often
+// what was called is written there, behind the name its device). CUDA_LAUNCH_BLOCKING=1 waits for
+// each launch, as CUDA does.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef ZX_STANDIN_H
 #define ZX_STANDIN_H
@@ -23,8 +25,10 @@ void zx_standin_seed(uint64_t seed);
 // name of a CUDA call, "launch", or "item": the nth thing that a stream does then, so that the
 // error is an asynchronous one. A sticky error stays with the device. device -1: any.
 void zx_standin_fail(const char *call, uint64_t nth, cudaError_t error, int device);
-// "cudaMemcpyAsync:3:700,item:10:719@1,item:4:hang": call, which, error's number or "hang" (only of
-// items: the stream does nothing any more), and after @ the device. False: not understood.
+// "cudaMemcpyAsync:3:700,item:10:719@1,item:4:hang": call, which, error's number or "hang" (of
+// items: the stream does nothing any more; of calls: it doesn't come back, NCCL's until a
+// communicator is aborted), "kill" (the process dies there) or "stop" (it stops, as by SIGSTOP),
+// and after @ the device. False: not understood.
 bool zx_standin_fail_text(const char *text);
 
 uint64_t zx_standin_calls(const char *call); // how often it was called since the last reset
