@@ -32,7 +32,7 @@ check-quick: ## the part of it to run beside an edit
 	@.ci/install build test check
 	@.ci/check quick
 
-check-long: ## more of what is tried by chance, all cases over the CUDA stand-in, also under sanitizers (hours; PARTS="plans faults cases cases-adverse cases-shm asan tsan")
+check-long: ## more of what is tried by chance, all cases over the CUDA stand-in, also under sanitizers (hours; PARTS="plans faults cases cases-adverse cases-shm asan tsan rows")
 	@.ci/install build test check
 	@.ci/long $(PARTS)
 

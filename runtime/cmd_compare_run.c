@@ -651,6 +651,7 @@ int zx_compare_run(const zx_options *o, const zx_compare_ask *ask, zx_err *err)
     const uint64_t ranks = zx_given_number(o, ZX_OPT_RANKS, 0);
     const zx_status st = zx_launch_who((uint32_t)ranks, &who, err);
     if (st != ZX_OK) return zx_status_exit(st);
+    who.say = zx_cmd_note;
     signal(SIGPIPE, SIG_IGN);
     if (who.note[0] != '\0' && who.rank == 0) zx_cmd_say("note: %s", who.note);
     run_call call = {o, ask};

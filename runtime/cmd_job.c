@@ -32,6 +32,11 @@ void zx_cmd_say(const char *fmt, ...)
     free(text);
 }
 
+void zx_cmd_note(const char *sentence)
+{
+    zx_cmd_say("note: %s", sentence);
+}
+
 void zx_cmd_wrote(const char *path, zx_arena *mem)
 {
     zx_cmd_say("written: %s", zx_text_safe(mem, path));

@@ -419,11 +419,6 @@ static zx_status choose_backend(const zx_options *o, const zx_backend **out, uin
                    "--replan-after: times of GPUs aren't measured in a run yet");
 }
 
-static void say_of_ranks(const char *sentence)
-{
-    zx_cmd_say("note: %s", sentence);
-}
-
 // Cores may take as long as they like over a step.
 static zx_status read_timeout(const zx_options *o, const zx_backend *backend, double *seconds,
                               zx_err *err)
@@ -457,7 +452,7 @@ int zx_cmd_train(const zx_options *o, zx_err *err)
     if (st == ZX_OK && ranks == 0 && devices > 1 && getenv("WORLD_SIZE") == NULL)
         st = zx_launch_who(devices, &who, err); // a rank a device
     if (st != ZX_OK) return zx_status_exit(st);
-    who.say = say_of_ranks;
+    who.say = zx_cmd_note;
     // A run outlives who was looking at it; a file that can't grow is an error with a sentence.
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
