@@ -5,23 +5,28 @@
 SECONDS_EACH ?= 60
 PREFIX ?= /usr/local
 PARTS ?=
+# AUTO, ON or OFF. Unset: `make build` and `make install` come with GPUs where CUDA is
+# installed; the others take build/ as it is, and what they make anew comes without nvcc's minutes.
+ZX_CUDA ?=
+PROGRAM = -DZX_CUDA=$(or $(ZX_CUDA),AUTO)
+AS_IS = $(addprefix -DZX_CUDA=,$(or $(ZX_CUDA),$(if $(wildcard build/CMakeCache.txt),,OFF)))
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1 - /p' Makefile
 
 build: ## the program, build/zerox
 	@.ci/install build
-	@.ci/build build zerox
+	@.ci/build build zerox $(PROGRAM)
 	@echo "build/zerox is ready"
 
 test: ## builds and runs every test
 	@.ci/install build test
-	@.ci/build build all
+	@.ci/build build all $(AS_IS)
 	@.ci/test build
 
 demo: ## trains a small GPT over bytes on 2 ranks under ZeRO stage 3 and shows its plan
 	@.ci/install build
-	@.ci/build build zerox
+	@.ci/build build zerox $(AS_IS)
 	@.ci/demo
 
 check: ## tests under sanitizers and by clang, format, licences, include directions
@@ -42,28 +47,28 @@ fuzz: ## libFuzzer on every reader of files, SECONDS_EACH=60
 
 bench: ## speed of the kernels on this machine
 	@.ci/install build
-	@.ci/build build bench
+	@.ci/build build bench $(AS_IS)
 	@for program in build/bench.products build/bench.sim; do echo "$$program" && "$$program" || exit 1; done
 
 bench-plan: ## what plans of large models have to reach, each figure with what is asked (PARTS="time gaps layout ratios residency lp truth")
 	@.ci/install build
-	@.ci/build build bench.plan
+	@.ci/build build bench.plan $(AS_IS)
 	@build/bench.plan $(PARTS)
-	@case " $(or $(PARTS),truth) " in *" truth "*) .ci/install build test && .ci/build build sched.truth.planner && ZX_TRUTH=2000 build/sched.truth.planner;; esac
+	@case " $(or $(PARTS),truth) " in *" truth "*) .ci/install build test && .ci/build build sched.truth.planner $(AS_IS) && ZX_TRUTH=2000 build/sched.truth.planner;; esac
 
 bench-compare: ## predicted against executed steps of every policy, GPT-2 124M at three bandwidths (minutes)
 	@.ci/install build
-	@.ci/build build zerox
+	@.ci/build build zerox $(AS_IS)
 	@tests/bench/bench_compare.sh build/zerox
 
 bench-executed: ## executed steps against the other policies' at equal budgets, with what is wanted (an hour)
 	@.ci/install build
-	@.ci/build build zerox
+	@.ci/build build zerox $(AS_IS)
 	@tests/bench/bench_executed.sh build/zerox
 
 bench-costs: ## a step against depth, width, sequence, vocabulary and ranks; draws docs/costs.svg (minutes)
 	@.ci/install build
-	@.ci/build build zerox
+	@.ci/build build zerox $(AS_IS)
 	@tests/bench/bench_costs.sh build/zerox docs/costs.svg
 
 device-kit: ## what tests/device.sh carries to a machine that has a GPU and nvcc, but none of our packages
@@ -72,7 +77,7 @@ device-kit: ## what tests/device.sh carries to a machine that has a GPU and nvcc
 
 install: ## the program into PREFIX=/usr/local
 	@.ci/install build
-	@.ci/build build zerox
+	@.ci/build build zerox $(PROGRAM)
 	@cmake --install build --prefix $(PREFIX)
 
 clean: ## removes what was built

@@ -108,7 +108,7 @@ static const struct said_case {
      "",
      TRAIN "--comm shm --ranks 3",
      0,
-     {"assumed: 369GFLOP/s of products", "5.00GB/s between ranks"},
+     {"assumed: 369GFLOP/s of products", "5.00GB/s between ranks", "a rank of 410 MiB"},
      NULL},
     {"a plan that doesn't fit",
      "ZX_STANDIN_MEMORY=60000",
