@@ -30,6 +30,8 @@ static const uint32_t *count_uses(const zx_graph *g, zx_arena *mem)
     if (g->loss != ZX_NONE) uses[g->loss]++;
     for (uint32_t i = 0; i < g->n_buffers; i++)
         if (g->buffers[i].next != ZX_NONE) uses[g->buffers[i].next]++;
+    for (uint32_t i = 0; i < g->n_params; i++)
+        if (g->params[i].grad != ZX_NONE) uses[g->params[i].grad]++;
     return uses;
 }
 
@@ -63,6 +65,12 @@ static void replace(work *w, const zx_graph *g, const zx_node *n, const uint32_t
     }
 }
 
+void zx_m_also(zx_match *m, uint32_t v, uint32_t with)
+{
+    m->instead[v] = with;
+    if (with >= m->g->n_values) m->b->values[with].name = m->g->values[v].name;
+}
+
 // Every reader reads what takes the place of what it read.
 static void redirect(work *w, const zx_graph *g)
 {
@@ -76,6 +84,8 @@ static void redirect(work *w, const zx_graph *g)
     if (b->g.loss != ZX_NONE) b->g.loss = settled(w, n, b->g.loss);
     for (uint32_t i = 0; i < b->g.n_buffers; i++)
         if (b->buffers[i].next != ZX_NONE) b->buffers[i].next = settled(w, n, b->buffers[i].next);
+    for (uint32_t i = 0; i < b->g.n_params; i++)
+        if (b->params[i].grad != ZX_NONE) b->params[i].grad = settled(w, n, b->params[i].grad);
 }
 
 // The new nodes from behind the old ones to where they belong.
@@ -96,14 +106,14 @@ static void reorder(work *w, const zx_graph *g, zx_arena *mem)
     b->cap_nodes = b->g.n_nodes;
 }
 
-static uint32_t run(const zx_graph *g, zx_fuse_fn *function, zx_arena *mem, zx_graph *out)
+uint32_t zx_fuse_run(const zx_graph *g, zx_fuse_fn *function, zx_arena *mem, zx_graph *out)
 {
     work w = {0};
     uint32_t n = 0;
     zx_builder_continue(&w.b, mem, g);
     w.instead = ZX_NEW(&w.tmp, uint32_t, g->n_values + 1);
     for (uint32_t v = 0; v < g->n_values; v++) w.instead[v] = v;
-    zx_match m = {.g = g, .b = &w.b, .uses = count_uses(g, &w.tmp)};
+    zx_match m = {.g = g, .b = &w.b, .uses = count_uses(g, &w.tmp), .instead = w.instead};
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const zx_node *node = &g->nodes[i];
         uint32_t made[8];
@@ -141,7 +151,7 @@ void zx_fuse(const zx_graph *forward, const bool *off, zx_arena *mem, zx_graph *
     *out = *forward;
     for (uint32_t i = 0; i < ZX_FUSE_COUNT; i++) {
         zx_graph next;
-        const uint32_t n = off != NULL && off[i] ? 0 : run(out, functions[i], mem, &next);
+        const uint32_t n = off != NULL && off[i] ? 0 : zx_fuse_run(out, functions[i], mem, &next);
         if (n > 0) *out = next;
         if (counts != NULL) counts[i] = n;
     }

@@ -20,12 +20,17 @@ typedef struct zx_match {
     const zx_graph *g;
     zx_builder *b;
     const uint32_t
-        *uses;        // by value: how many operands of nodes it is, and the loss or a buffer's next
-    uint32_t least;   // the first source of what was recognised so far (zx_m_by)
-    zx_arena scratch; // freed after each node that was shown
+        *uses;      // by value: how many operands of nodes it is, and the loss or a buffer's next
+    uint32_t least; // the first source of what was recognised so far (zx_m_by)
+    uint32_t *instead; // by value of the graph: what is read in its place (zx_m_also)
+    zx_arena scratch;  // freed after each node that was shown
 } zx_match;
 
 typedef bool zx_fuse_fn(zx_match *m, uint32_t node, uint32_t *out);
+
+// Shows every node of g to one pass; how often it replaced something. Where that is 0, *out isn't
+// written. The train graph may be shown, too.
+uint32_t zx_fuse_run(const zx_graph *g, zx_fuse_fn *function, zx_arena *mem, zx_graph *out);
 
 #define ZX_FUSE(id, word, function, help) zx_fuse_fn zx_fuse_##function;
 #include "graph/fuse.def"
@@ -50,6 +55,10 @@ bool zx_m_with(const zx_match *m, const zx_node *n, double want, uint32_t *other
 double zx_m_element(const zx_match *m, uint32_t v, uint64_t i);
 // Two operands in either order: whether `n` is op(a, something): that something.
 bool zx_m_other(const zx_match *m, const zx_node *n, uint32_t a, uint32_t *other);
+
+// Beside the node's outputs: whoever reads v, made by a node before or behind, reads `with`. Nobody
+// may have read v before the node that is shown.
+void zx_m_also(zx_match *m, uint32_t v, uint32_t with);
 
 // v as a product: constants multiplied out, and what else there is, however it is nested. Looks
 // into products that nobody else reads, and divisions by constants. False: more than fits.

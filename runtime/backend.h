@@ -13,6 +13,7 @@ struct zx_slot;
 
 typedef struct zx_backend {
     const char *name;
+    bool epilogues; // its products are faster with what graph/epilogue.h puts to them
     // Devices that this process sees, and how one looks (NULL: there are none to look at); both may
     // be called in a process that does nothing else. 0 devices: err may say why.
     uint32_t (*count)(zx_err *err);
@@ -23,6 +24,8 @@ typedef struct zx_backend {
     // Bytes of memory that `ranks` ranks of this host have together; 0: nothing says.
     uint64_t (*usable)(const struct zx_cuda *gpu, uint32_t ranks);
     const zx_kernel *(*kernel)(uint32_t op); // NULL: it has none
+    // Products of float32 may round their operands to TF32 from now on. NULL: they never do.
+    void (*allow_tf32)(const struct zx_cuda *gpu);
     // ---- of a session: ranks call these together
     zx_status (*reserve)(struct zx_session *s, zx_err *err); // s->base, s->mine
     void (*release)(struct zx_session *s);                   // also what is half there

@@ -52,6 +52,7 @@ typedef struct zx_job {
     zx_notes notes;      // what the user should know; n_said of them were printed
     zx_notes hook_notes; // the same, of who asks for hooks (job_policy.h)
     uint32_t n_said;
+    bool tf32; // products of float32 may be TF32's, where a device has them
     zx_precision precision;
     uint32_t accumulate_bytes;   // of an element of a gradient's accumulator; 0: as the parameter's
     zx_recompute_kind recompute; // of train

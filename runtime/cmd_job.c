@@ -156,6 +156,18 @@ static zx_status resolve_config(zx_job *job, zx_err *err)
     return err->code;
 }
 
+// What torch.set_float32_matmul_precision says: "high" is TF32, where there is such a thing.
+static void allow_tf32(zx_job *job)
+{
+    const zx_backend *b = zx_site_backend(&job->site);
+    const bool runs = job->o->command == ZX_CMD_TRAIN || !zx_given(job->o, ZX_OPT_MACHINE);
+    job->tf32 = strcmp(zx_config_get(&job->config, "zerox.matmul_precision")->text, "high") == 0;
+    if (job->tf32 && b->allow_tf32 != NULL && job->site.gpu != NULL) b->allow_tf32(job->site.gpu);
+    if (job->tf32 && runs && b->allow_tf32 == NULL)
+        zx_note(&job->notes, &job->mem,
+                "zerox.matmul_precision has no effect here: this host's cores multiply float32");
+}
+
 static zx_status read_config(zx_job *job, zx_err *err)
 {
     const zx_options *o = job->o;
@@ -188,6 +200,7 @@ static zx_status read_config(zx_job *job, zx_err *err)
     ZX_TRY(zx_job_recompute(job, err));
     job->seed = (uint64_t)zx_config_get(&job->config, "zerox.seed")->i;
     ZX_TRY(resolve_config(job, err));
+    allow_tf32(job);
     const zx_config_value *budget = zx_config_get(&job->config, "zerox.budget");
     const uint64_t usable = zx_site_usable(&job->site, job->ranks);
     return zx_budget_parse(budget->has ? budget->text : NULL, usable, job->ranks, &job->budget,
@@ -318,6 +331,7 @@ zx_status zx_job_train_graph(zx_job *job, zx_err *err)
     zx_variant v;
     ZX_TRY(zx_autodiff(&job->forward, 1.0 / per_step, &job->mem, &full, err));
     zx_simplify(&full, &job->mem, &job->plain);
+    ZX_TRY(zx_job_epilogues(job, err));
     ZX_TRY(zx_variant_make(job, job->recompute, job->variant.again, &job->mem, &v, err));
     zx_job_take(job, &v);
     if (job->recompute == ZX_RECOMPUTE_FULL && v.n == 0)
@@ -481,6 +495,7 @@ zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, 
         return ZX_FAIL(err, ZX_E_USAGE, "--wire-delay needs a time like 5ms, not '%s'", wire);
     ZX_TRY(zx_cmd_machine_at(&job->site, job->o, job->ranks, job->threads, &job->mem, &job->notes,
                              &job->machine, err));
+    if (job->tf32) zx_machine_tf32(&job->machine);
     job->machine.latency += delay;
     ZX_TRY(machine_budget(job, err));
     ZX_TRY(zx_job_work_bytes(job, mem, &work, err));

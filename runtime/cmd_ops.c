@@ -7,6 +7,7 @@
 #include "graph/fuse.h"
 #include "graph/onnx_ops.h"
 #include "runtime/cmd.h"
+#include "runtime/job_fuse.h"
 
 static int by_domain_and_name(const void *a, const void *b)
 {
@@ -53,6 +54,9 @@ int zx_cmd_ops(const zx_options *o, zx_err *err)
     zx_text_put(&out, "\nfusions (--no-fuse leaves them out):\n");
     for (uint32_t i = 0; i < ZX_FUSE_COUNT; i++)
         zx_text_put(&out, "  %-*s  %s\n", width, zx_fuses[i].word, zx_fuses[i].help);
+    zx_text_put(&out,
+                "  %-*s  on GPUs: a product with GELU by tanh, its gradient, a bias' gradient\n",
+                width, ZX_EPILOGUES_WORD);
     zx_cmd_put(&out);
     zx_text_free(&out);
     zx_arena_free(&mem);

@@ -281,6 +281,7 @@ zx_session_options zx_train_session_options(const zx_train *t)
         .site = job->site,
         .timeout_seconds = t->timeout_seconds,
         .by_host_memory = by_host_memory(job->o),
+        .any_order = !zx_config_get(&job->config, "zerox.deterministic")->b,
         .threads = job->threads,
         .seed = job->seed,
         .optim = job->optim,

@@ -52,7 +52,11 @@ static zx_status check_run(zx_job *job, const zx_planfile *f, zx_err *err)
     if (zx_given(job->o, ZX_OPT_STAGE) && p->stage != zx_given_number(job->o, ZX_OPT_STAGE, 0))
         return OTHER("made for ZeRO stage %u, --stage says %u", p->stage,
                      (uint32_t)zx_given_number(job->o, ZX_OPT_STAGE, 0));
-    if (p->graph_hash != zx_graph_hash(&job->train))
+    const zx_backend *backend = zx_site_backend(&job->site);
+    const bool other = p->graph_hash != zx_graph_hash(&job->train);
+    if (other && backend->epilogues) // the graph is this backend's
+        zx_err_hint(err, "zerox plan --backend %s makes a plan for GPUs", backend->name);
+    if (other)
         return OTHER("made for another train graph: batch, accumulation, recomputation or model "
                      "changed");
     if (!job->budget.least && p->arena_bytes > job->budget.bytes)

@@ -10,4 +10,9 @@
 // counts[ZX_FUSE_COUNT]: how often each did; NULL. E_USAGE for a pass that there isn't.
 zx_status zx_job_fuse(zx_job *job, uint32_t *counts, zx_graph *out, zx_err *err);
 
+// job->plain with products and what follows them in one, where the job's backend has it and
+// --no-fuse doesn't say ZX_EPILOGUES_WORD.
+#define ZX_EPILOGUES_WORD "epilogue"
+zx_status zx_job_epilogues(zx_job *job, zx_err *err);
+
 #endif

@@ -45,6 +45,7 @@ typedef struct zx_session_options {
     // direction (0: no limit), and seconds that each collective takes beside.
     double bandwidth, latency_seconds;
     double timeout_seconds; // without anything happening on a GPU: the run is given up; 0: never
+    bool any_order;         // sums over ranks by NCCL, in an order of its own; else in rank order
     bool by_host_memory;    // ranks on GPUs exchange through the host's memory, not by NCCL
     bool serial;     // one instruction at a time, in plan order: nothing takes another's cores
     bool profile;    // instructions' times are kept: zx_session_profile

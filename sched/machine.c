@@ -107,12 +107,12 @@ typedef enum link_way { GATHER, REDUCE } link_way;
 static const struct machine_row {
     const char *names;
     uint32_t gpus; // a node
-    double device_bytes, flops, flops_16, peak, peak_16, memory;
+    double device_bytes, flops, flops_16, peak, peak_16, peak_tf32, memory;
     link_id links;
     const char *what;
 } rows[] = {
-#define ZX_MACHINE(names, gpus, bytes, flops, flops_16, peak, peak_16, memory, links, what)        \
-    {names, gpus, bytes, flops, flops_16, peak, peak_16, memory, links, what},
+#define ZX_MACHINE(names, gpus, bytes, flops, flops_16, peak, peak_16, tf32, memory, links, what)  \
+    {names, gpus, bytes, flops, flops_16, peak, peak_16, tf32, memory, links, what},
 #include "sched/machines.def"
 };
 
@@ -273,6 +273,7 @@ zx_status zx_machine_find(const char *name, uint32_t ranks, zx_machine *out, zx_
                         .flops_16 = row->flops_16 * FIT_PRODUCTS,
                         .peak = row->peak,
                         .peak_16 = row->peak_16,
+                        .peak_tf32 = row->peak_tf32,
                         .memory = row->memory,
                         .op_seconds = OP_SECONDS,
                         .host_seconds = HOST_SECONDS,
@@ -285,6 +286,13 @@ zx_status zx_machine_find(const char *name, uint32_t ranks, zx_machine *out, zx_
                         .reduce = curve_of(row, REDUCE, all)};
     snprintf(out->name, sizeof out->name, "%sx%u", word, all);
     return ZX_OK;
+}
+
+void zx_machine_tf32(zx_machine *m)
+{
+    if (m->peak_tf32 <= 0 || m->peak_16 <= 0) return;
+    m->flops = m->flops_16 / m->peak_16 * m->peak_tf32;
+    m->peak = m->peak_tf32;
 }
 
 void zx_machine_list(zx_text *out)

@@ -25,6 +25,7 @@ typedef struct zx_machine {
     uint64_t device_bytes;   // memory of a rank; 0: unknown
     double flops, flops_16;  // of matrix products a second: operands of 4 bytes, of 2
     double peak, peak_16;    // the same by its data sheet, to compare with; 0: unknown
+    double peak_tf32;        // of float32 rounded to TF32; 0: it has none
     double memory;           // bytes a second that elementwise kernels move
     double op_seconds;       // the least that an execution takes
     double host_seconds;     // of the host, to enqueue one instruction
@@ -72,6 +73,9 @@ zx_machine zx_machine_host(uint32_t ranks, uint32_t threads);
 // As text and back: JSON, every field by its name. E_FORMAT names the key that is wrong.
 void zx_machine_put(const zx_machine *m, zx_text *out);
 zx_status zx_machine_read(const char *path, zx_machine *out, zx_err *err);
+// The same machine where float32 is multiplied as TF32: as large a part of that peak as operands of
+// 2 bytes achieve of theirs. No change where it has none.
+void zx_machine_tf32(zx_machine *m);
 void zx_machine_list(zx_text *out); // the rows, a line each
 // The same machine behind an emulated link.
 void zx_machine_link(zx_machine *m, double bytes_per_second, double latency_seconds);

@@ -55,6 +55,7 @@ static void by_figures(const zx_device *d, zx_machine *m)
     const double known = d->bandwidth > 0 ? d->bandwidth : m->memory * clocks * rate->f32 / m->peak;
     m->peak = clocks * rate->f32;
     m->peak_16 = clocks * rate->half;
+    m->peak_tf32 = d->major >= 8 ? m->peak_16 / 2 : 0;
     m->flops = PRODUCTS_REACH * m->peak;
     m->flops_16 = PRODUCTS_REACH * m->peak_16;
     m->memory = m->sum = known;

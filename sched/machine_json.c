@@ -28,12 +28,12 @@ static const struct field {
     {                                                                                              \
 #field, kind, offsetof(zx_machine, field)                                                  \
     }
-    X(NAME, name),        X(FLAG, host),        X(WHOLE, ranks),  X(SIZE, device_bytes),
-    X(RATE, flops),       X(MAY, flops_16),     X(RATE, memory),  X(MAY, op_seconds),
-    X(MAY, host_seconds), X(MAY, hook_seconds), X(RATE, copy),    X(RATE, sum),
-    X(RATE, update),      X(MAY, interference), X(MAY, cores),    X(WHOLE, threads),
-    X(MAY, wire),         X(MAY, latency),      X(CURVE, gather), X(CURVE, reduce),
-    X(MAY, peak),         X(MAY, peak_16),      X(MAY, cache),
+    X(NAME, name),        X(FLAG, host),        X(WHOLE, ranks),   X(SIZE, device_bytes),
+    X(RATE, flops),       X(MAY, flops_16),     X(RATE, memory),   X(MAY, op_seconds),
+    X(MAY, host_seconds), X(MAY, hook_seconds), X(RATE, copy),     X(RATE, sum),
+    X(RATE, update),      X(MAY, interference), X(MAY, cores),     X(WHOLE, threads),
+    X(MAY, wire),         X(MAY, latency),      X(CURVE, gather),  X(CURVE, reduce),
+    X(MAY, peak),         X(MAY, peak_16),      X(MAY, peak_tf32), X(MAY, cache),
 #undef X
 };
 

@@ -1,25 +1,22 @@
-// attention.cu - attention, float32, without the scores ever being in memory: a block has 64
-// queries of a head and goes over the keys 32 at a time, with the softmax's maximum and sum carried
-// along.
+// attention.cu - attention, float32, without the scores ever being in memory: a block has up to 64
+// queries of a head and goes over the keys up to 32 at a time, with the softmax's maximum and sum
+// carried along.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attention.cuh"
 
 namespace
 {
 
-#define ROWS 4 // of a thread
-#define QUERIES (ROWS * ZX_GROUPS)
-
-// C: numbers of a row that a thread adds up.
-template <int C>
+template <int ROWS, int J, int C>
 __global__ void __launch_bounds__(ZX_TEAM)
     attend(const float *q, const float *k, const float *v, const void *mask, float *y, float *lses,
            zx_attention a, int64_t tiles)
 {
+    constexpr int QUERIES = ROWS * ZX_GROUPS, COLUMNS = J * ZX_LANES;
     ZX_SHARED(float, shared);
     float *const tq = shared, *const tk = tq + QUERIES * zx_tile_row(a.q.size);
-    float *const tv = tk + ZX_COLUMNS * zx_tile_row(a.q.size);
-    zx_scores *const weights = (zx_scores *)(tv + ZX_COLUMNS * zx_tile_row(a.v.size));
+    float *const tv = tk + COLUMNS * zx_tile_row(a.q.size);
+    zx_scores<J> *const weights = (zx_scores<J> *)(tv + COLUMNS * zx_tile_row(a.v.size));
     const int64_t head = blockIdx.x / tiles % a.q.n, batch = blockIdx.x / tiles / a.q.n;
     const int64_t first = blockIdx.x % tiles * QUERIES, kv = head / (a.q.n / a.k.n);
     const int group = (int)threadIdx.x / ZX_LANES, lane = (int)threadIdx.x % ZX_LANES;
@@ -39,18 +36,18 @@ __global__ void __launch_bounds__(ZX_TEAM)
         any[i] = false;
     }
     zx_tile_load(tq, q, first, QUERIES, a.q.rows, a.q.size, a.q.of_row);
-    for (int64_t at = 0; at < keys; at += ZX_COLUMNS) {
-        float s[ROWS][ZX_LANE_COLUMNS];
+    for (int64_t at = 0; at < keys; at += COLUMNS) {
+        float s[ROWS][J];
         __syncthreads();
-        zx_tile_load(tk, k, at, ZX_COLUMNS, a.k.rows, a.q.size, a.k.of_row);
-        zx_tile_load(tv, v, at, ZX_COLUMNS, a.v.rows, a.v.size, a.v.of_row);
+        zx_tile_load(tk, k, at, COLUMNS, a.k.rows, a.q.size, a.k.of_row);
+        zx_tile_load(tv, v, at, COLUMNS, a.v.rows, a.v.size, a.v.of_row);
         __syncthreads();
         zx_tile_product(tq, tk, a.q.size, s);
         ZX_EVERY(i, ROWS)
         {
             const int64_t query = first + group + ZX_GROUPS * i;
             float high = most[i], part = 0.0f;
-            ZX_EVERY(j, ZX_LANE_COLUMNS)
+            ZX_EVERY(j, J)
             {
                 float capped;
                 bool open;
@@ -62,7 +59,7 @@ __global__ void __launch_bounds__(ZX_TEAM)
             high = zx_lanes_max(high);
             const float shift = high == -INFINITY ? 0.0f : high; // not -inf + inf
             const float kept = most[i] == -INFINITY ? 1.0f : expf(most[i] - shift);
-            ZX_EVERY(j, ZX_LANE_COLUMNS)
+            ZX_EVERY(j, J)
             {
                 const float p = expf(s[i][j] - shift);
                 weights[group + ZX_GROUPS * i][lane + ZX_LANES * j] = p;
@@ -73,7 +70,7 @@ __global__ void __launch_bounds__(ZX_TEAM)
             most[i] = high;
         }
         __syncwarp(); // a row's weights are of this warp
-        zx_tile_add(weights, tv, a.v.size, sum);
+        zx_tile_add<J>(weights, tv, a.v.size, sum);
     }
     ZX_EVERY(i, ROWS)
     {
@@ -98,6 +95,24 @@ __global__ void __launch_bounds__(ZX_TEAM)
     zx_tile_store(y, first, a.q.rows, a.v.size, a.y.of_row, sum);
 }
 
+// ---- launches -----------------------------------------------------------------------------------
+
+zx_tiles tiles_of(const zx_attention &a, int r, int j, int c)
+{
+    const size_t queries = (size_t)r * ZX_GROUPS, columns = (size_t)j * ZX_LANES;
+    const size_t of_q = (size_t)zx_tile_row(a.q.size), of_v = (size_t)zx_tile_row(a.v.size);
+    const size_t floats = (queries + columns) * of_q + columns * of_v + queries * (columns + 1);
+    const zx_tiles t = {r, j, c, floats * sizeof(float)};
+    return t;
+}
+zx_tiles tiles_for(const zx_attention &a, size_t most)
+{
+    const int64_t wide = a.q.size > a.v.size ? a.q.size : a.v.size;
+    const zx_tiles large = tiles_of(a, wide > 128 ? 2 : 4, 4, wide > 128 ? 32 : wide > 64 ? 16 : 8);
+    if (large.bytes <= most) return large;
+    return wide > 128 ? tiles_of(a, 1, 2, 32) : tiles_of(a, 2, 4, 16);
+}
+
 zx_status prepare(const zx_call *c, bool packed, zx_err *err)
 {
     const zx_attention a = zx_attention_of(c, 0, packed, &c->out[0], packed ? 1 : 3);
@@ -111,17 +126,21 @@ zx_status run(const zx_call *c, bool packed, zx_err *err)
     const float *q = (const float *)c->in[0].data;
     const float *k = packed ? q + a.k_first : (const float *)c->in[1].data;
     const float *v = packed ? q + a.v_first : (const float *)c->in[2].data;
-    const int64_t tiles = (a.q.rows + QUERIES - 1) / QUERIES, blocks = a.batch * a.q.n * tiles;
-    const size_t shared = sizeof(float) * (size_t)((QUERIES + ZX_COLUMNS) * zx_tile_row(a.q.size) +
-                                                   ZX_COLUMNS * zx_tile_row(a.v.size)) +
-                          zx_scores_bytes(QUERIES);
+    const zx_tiles t = tiles_for(a, zx_shared_most(c));
+    const int64_t queries = t.r * ZX_GROUPS, tiles = (a.q.rows + queries - 1) / queries;
+    const int64_t blocks = a.batch * a.q.n * tiles;
     if (blocks == 0 || a.v.size == 0) return ZX_OK;
     const auto launch = [&](auto kernel) {
-        return zx_launch(kernel, (unsigned)blocks, ZX_TEAM, shared, c->cuda->stream, q, k, v,
+        return zx_launch(kernel, (unsigned)blocks, ZX_TEAM, t.bytes, c->cuda->stream, q, k, v,
                          zx_mask_of(c, mask), (float *)c->out[0].data, (float *)c->out[1].data, a,
                          tiles);
     };
-    return zx_cuda_check(a.v.size <= 64 ? launch(attend<8>) : launch(attend<16>), "attention", err);
+    return zx_cuda_check(t.c == 8                ? launch(attend<4, 4, 8>)
+                         : t.c == 16 && t.r == 4 ? launch(attend<4, 4, 16>)
+                         : t.c == 16             ? launch(attend<2, 4, 16>)
+                         : t.r == 2              ? launch(attend<2, 4, 32>)
+                                                 : launch(attend<1, 2, 32>),
+                         "attention", err);
 }
 
 zx_status prepare_apart(const zx_call *c, uint64_t *, void **, zx_err *err)

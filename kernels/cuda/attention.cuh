@@ -1,22 +1,22 @@
 // attention.cuh - what attention and its gradient share: operands by their strides, tiles of rows
 // in shared memory, the scores of a tile and their mask.
 //
-// A block of 128 threads has a tile: 16 groups of 8 threads. A thread has R rows, 16 apart, and 4
+// A block of 128 threads has a tile: 16 groups of 8 threads. A thread has R rows, 16 apart, and J
 // columns, 8 apart, of what is a product of two tiles; and of what is added up for its rows every
-// eighth number. So the sums of a row are within 8 lanes of a warp, and a float that is read from
-// shared memory serves R or 4 products. Sizes of a head up to ZX_HEAD.
+// eighth number, C of them. So the sums of a row are within 8 lanes of a warp, and a float that is
+// read from shared memory serves R or J products. R and J are as large as a block's shared memory
+// allows: heads of up to ZX_HEAD numbers want 64 KiB at least.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef ZX_KERNELS_CUDA_ATTENTION_CUH
 #define ZX_KERNELS_CUDA_ATTENTION_CUH
 
 #include "kernels/cuda/rows.cuh"
 
-#define ZX_HEAD 128
+#define ZX_HEAD 256
 #define ZX_TEAM 128 // threads
 #define ZX_GROUPS 16
 #define ZX_LANES 8
-#define ZX_COLUMNS 32 // of a tile
-#define ZX_LANE_COLUMNS 4
+#define ZX_LEAST_SHARED 65536 // bytes that a block of every device gets where it asks
 
 // ---- operands -----------------------------------------------------------------------------------
 // [batch, heads, rows, size] by its strides: the dims may lie in two orders.
@@ -102,12 +102,18 @@ static inline zx_status zx_attention_check(const zx_attention *a, zx_err *err)
 }
 
 // ---- tiles --------------------------------------------------------------------------------------
-// Scores, or their slopes: 32 columns, and one more so that rows begin in other banks. All that is
-// shared is asked for at the launch: with memory beside it 48 KiB would be the most.
-typedef float zx_scores[ZX_COLUMNS + 1];
-static inline size_t zx_scores_bytes(int rows)
+// Scores, or their slopes: a tile's columns, and one more so that rows begin in other banks. All
+// that is shared is asked for at the launch: with memory beside it 48 KiB would be the most.
+template <int J> using zx_scores = float[J * ZX_LANES + 1];
+
+// Tiles of R and J for sums of C numbers a thread, with the bytes that a launch wants.
+typedef struct zx_tiles {
+    int r, j, c;
+    size_t bytes;
+} zx_tiles;
+static inline size_t zx_shared_most(const zx_call *c)
 {
-    return (size_t)rows * sizeof(zx_scores);
+    return c->cuda->shared_bytes > 0 ? c->cuda->shared_bytes : ZX_LEAST_SHARED;
 }
 // A row's floats in shared memory: whole quads, and one more so that rows begin in other banks.
 static __device__ __host__ inline int zx_tile_row(int64_t size)
@@ -124,39 +130,48 @@ static __device__ inline void zx_tile_load(float *tile, const float *x, int64_t 
         tile[r * wide + c] = first + r < rows && c < size ? x[(first + r) * of_row + c] : 0.0f;
     }
 }
-// s[i][j] = the product of row group + 16 i of a with row lane + 8 j of b.
-template <int R>
+// s[i][j] = the product of row group + 16 i of a with row lane + 8 j of b: sums of ZX_RUN products,
+// added up.
+#define ZX_RUN 32
+template <int R, int J>
 static __device__ inline void zx_tile_product(const float *a, const float *b, int64_t size,
-                                              float (&s)[R][ZX_LANE_COLUMNS])
+                                              float (&s)[R][J])
 {
-    const int wide = zx_tile_row(size);
+    const int wide = zx_tile_row(size), end = wide - 4;
     const int group = (int)threadIdx.x / ZX_LANES, lane = (int)threadIdx.x % ZX_LANES;
     ZX_EVERY(i, R)
-    ZX_EVERY(j, ZX_LANE_COLUMNS) s[i][j] = 0.0f;
-    for (int d = 0; d < wide - 4; d += 4) {
-        float4 of_a[R], of_b[ZX_LANE_COLUMNS];
+    ZX_EVERY(j, J) s[i][j] = 0.0f;
+    for (int from = 0; from < end; from += ZX_RUN) {
+        float part[R][J];
         ZX_EVERY(i, R)
-        of_a[i] = *(const float4 *)&a[(group + ZX_GROUPS * i) * wide + d];
-        ZX_EVERY(j, ZX_LANE_COLUMNS)
-        of_b[j] = *(const float4 *)&b[(lane + ZX_LANES * j) * wide + d];
-        ZX_EVERY(i, R)
-        ZX_EVERY(j, ZX_LANE_COLUMNS)
-        {
-            s[i][j] += of_a[i].x * of_b[j].x;
-            s[i][j] += of_a[i].y * of_b[j].y;
-            s[i][j] += of_a[i].z * of_b[j].z;
-            s[i][j] += of_a[i].w * of_b[j].w;
+        ZX_EVERY(j, J) part[i][j] = 0.0f;
+        for (int d = from; d < end && d < from + ZX_RUN; d += 4) {
+            float4 of_a[R], of_b[J];
+            ZX_EVERY(i, R)
+            of_a[i] = *(const float4 *)&a[(group + ZX_GROUPS * i) * wide + d];
+            ZX_EVERY(j, J)
+            of_b[j] = *(const float4 *)&b[(lane + ZX_LANES * j) * wide + d];
+            ZX_EVERY(i, R)
+            ZX_EVERY(j, J)
+            {
+                part[i][j] += of_a[i].x * of_b[j].x;
+                part[i][j] += of_a[i].y * of_b[j].y;
+                part[i][j] += of_a[i].z * of_b[j].z;
+                part[i][j] += of_a[i].w * of_b[j].w;
+            }
         }
+        ZX_EVERY(i, R)
+        ZX_EVERY(j, J) s[i][j] += part[i][j];
     }
 }
-// sum[i][c] += weights row group + 16 i times the 32 rows of x, numbers lane + 8 c.
-template <int R, int C>
-static __device__ inline void zx_tile_add(const zx_scores *weights, const float *x, int64_t size,
+// sum[i][c] += weights row group + 16 i times the rows of x, numbers lane + 8 c.
+template <int J, int R, int C>
+static __device__ inline void zx_tile_add(const zx_scores<J> *weights, const float *x, int64_t size,
                                           float (&sum)[R][C])
 {
     const int wide = zx_tile_row(size);
     const int group = (int)threadIdx.x / ZX_LANES, lane = (int)threadIdx.x % ZX_LANES;
-    for (int j = 0; j < ZX_COLUMNS; j++) {
+    for (int j = 0; j < J * ZX_LANES; j++) {
         float w[R];
         ZX_EVERY(i, R) w[i] = weights[group + ZX_GROUPS * i][j];
         ZX_EVERY(c, C)

@@ -1,5 +1,5 @@
-// attention_grad.cu - attention's gradient, float32: the scores of tiles of 32 queries and 32 keys
-// are made again from q, k and the rows' log-sum-exp, p = e^(s - lse), ds = p (dy v' - dy.y).
+// attention_grad.cu - attention's gradient, float32: the scores of tiles of up to 32 queries and 32
+// keys are made again from q, k and the rows' log-sum-exp, p = e^(s - lse), ds = p (dy v' - dy.y).
 //
 // Two kernels, so that each sum is one block's: dq goes over the keys, dk and dv over the queries
 // of all heads that share the keys, in order. Scratch is dy.y of each query.
@@ -8,9 +8,6 @@
 
 namespace
 {
-
-#define ROWS 2 // of a thread
-#define TILE (ROWS * ZX_GROUPS)
 
 // ---- dy.y: added in the order of zx_tile_product, so that a row with one key has no slope at all
 // -
@@ -22,7 +19,12 @@ __global__ void __launch_bounds__(ZX_BLOCK)
         const int64_t query = row % a.q.rows, head = row / a.q.rows % a.q.n;
         const int64_t at = zx_head_at(a.y, row / a.q.rows / a.q.n, head) + query * a.y.of_row;
         float sum = 0.0f;
-        for (int64_t i = 0; i < a.y.size; i++) sum += dy[at + i] * y[at + i];
+        for (int64_t from = 0; from < a.y.size; from += ZX_RUN) {
+            float part = 0.0f;
+            for (int64_t i = from; i < a.y.size && i < from + ZX_RUN; i++)
+                part += dy[at + i] * y[at + i];
+            sum += part;
+        }
         delta[row] = sum;
     }
 }
@@ -62,17 +64,19 @@ static __device__ inline known known_of(const zx_attention &a, const float *lses
     return k;
 }
 
-// ---- dq: a block has 32 queries of a head -------------------------------------------------------
-template <int C>
+// ---- dq: a block has 16 or 32 queries of a
+// head----------------------------------------------------
+template <int ROWS, int J, int C>
 __global__ void __launch_bounds__(ZX_TEAM)
     grad_queries(const float *dy, const float *q, const float *k, const float *v, const float *lses,
                  const float *deltas, const void *mask, float *dq, zx_attention a, int64_t tiles)
 {
+    constexpr int TILE = ROWS * ZX_GROUPS, COLUMNS = J * ZX_LANES;
     ZX_SHARED(float, shared);
     const int of_q = zx_tile_row(a.q.size), of_v = zx_tile_row(a.v.size);
     float *const tq = shared, *const tk = tq + TILE * of_q;
-    float *const tdy = tk + ZX_COLUMNS * of_q, *const tv = tdy + TILE * of_v;
-    zx_scores *const ds = (zx_scores *)(tv + ZX_COLUMNS * of_v);
+    float *const tdy = tk + COLUMNS * of_q, *const tv = tdy + TILE * of_v;
+    zx_scores<J> *const ds = (zx_scores<J> *)(tv + COLUMNS * of_v);
     const int64_t head = blockIdx.x / tiles % a.q.n, batch = blockIdx.x / tiles / a.q.n;
     const int64_t first = blockIdx.x % tiles * TILE, kv = head / (a.q.n / a.k.n);
     const int group = (int)threadIdx.x / ZX_LANES, lane = (int)threadIdx.x % ZX_LANES;
@@ -90,37 +94,38 @@ __global__ void __launch_bounds__(ZX_TEAM)
     zx_tile_load(tq, q + zx_head_at(a.q, batch, head), first, TILE, a.q.rows, a.q.size, a.q.of_row);
     zx_tile_load(tdy, dy + zx_head_at(a.y, batch, head), first, TILE, a.q.rows, a.v.size,
                  a.y.of_row);
-    for (int64_t at = 0; at < keys; at += ZX_COLUMNS) {
-        float s[ROWS][ZX_LANE_COLUMNS], dp[ROWS][ZX_LANE_COLUMNS];
+    for (int64_t at = 0; at < keys; at += COLUMNS) {
+        float s[ROWS][J], dp[ROWS][J];
         __syncthreads();
-        zx_tile_load(tk, k, at, ZX_COLUMNS, a.k.rows, a.q.size, a.k.of_row);
-        zx_tile_load(tv, v, at, ZX_COLUMNS, a.v.rows, a.v.size, a.v.of_row);
+        zx_tile_load(tk, k, at, COLUMNS, a.k.rows, a.q.size, a.k.of_row);
+        zx_tile_load(tv, v, at, COLUMNS, a.v.rows, a.v.size, a.v.of_row);
         __syncthreads();
         zx_tile_product(tq, tk, a.q.size, s);
         zx_tile_product(tdy, tv, a.v.size, dp);
         ZX_EVERY(i, ROWS)
-        ZX_EVERY(j, ZX_LANE_COLUMNS)
+        ZX_EVERY(j, J)
         slope(a, mask, batch, head, first + group + ZX_GROUPS * i, at + lane + ZX_LANES * j,
               s[i][j], dp[i][j], of_row[i].lse, of_row[i].delta,
               &ds[group + ZX_GROUPS * i][lane + ZX_LANES * j]);
         __syncwarp(); // a row's slopes are of this warp
-        zx_tile_add(ds, tk, a.q.size, sum);
+        zx_tile_add<J>(ds, tk, a.q.size, sum);
     }
     zx_tile_store(dq + zx_head_at(a.q, batch, head), first, a.q.rows, a.q.size, a.q.of_row, sum);
 }
 
-// ---- dk and dv: a block has 32 keys of a head of them -------------------------------------------
-template <int C>
+// ---- dk and dv: a block has 16 or 32 keys of a head----------------------------------------
+template <int ROWS, int J, int C>
 __global__ void __launch_bounds__(ZX_TEAM)
     grad_keys(const float *dy, const float *q, const float *k, const float *v, const float *lses,
               const float *deltas, const void *mask, float *dk, float *dv, zx_attention a,
               int64_t tiles)
 {
+    constexpr int TILE = ROWS * ZX_GROUPS, COLUMNS = J * ZX_LANES;
     ZX_SHARED(float, shared);
     const int of_q = zx_tile_row(a.q.size), of_v = zx_tile_row(a.v.size);
     float *const tk = shared, *const tq = tk + TILE * of_q;
-    float *const tv = tq + ZX_COLUMNS * of_q, *const tdy = tv + TILE * of_v;
-    zx_scores *const p = (zx_scores *)(tdy + ZX_COLUMNS * of_v), *const ds = p + TILE;
+    float *const tv = tq + COLUMNS * of_q, *const tdy = tv + TILE * of_v;
+    zx_scores<J> *const p = (zx_scores<J> *)(tdy + COLUMNS * of_v), *const ds = p + TILE;
     const int64_t kv = blockIdx.x / tiles % a.k.n, batch = blockIdx.x / tiles / a.k.n;
     const int64_t first = blockIdx.x % tiles * TILE, shared_by = a.q.n / a.k.n;
     const int group = (int)threadIdx.x / ZX_LANES, lane = (int)threadIdx.x % ZX_LANES;
@@ -132,17 +137,17 @@ __global__ void __launch_bounds__(ZX_TEAM)
     zx_tile_load(tk, k + zx_head_at(a.k, batch, kv), first, TILE, a.k.rows, a.q.size, a.k.of_row);
     zx_tile_load(tv, v + zx_head_at(a.v, batch, kv), first, TILE, a.v.rows, a.v.size, a.v.of_row);
     for (int64_t head = kv * shared_by; head < (kv + 1) * shared_by; head++)
-        for (int64_t at = before / ZX_COLUMNS * ZX_COLUMNS; at < a.q.rows; at += ZX_COLUMNS) {
-            float s[ROWS][ZX_LANE_COLUMNS], dp[ROWS][ZX_LANE_COLUMNS];
+        for (int64_t at = before / COLUMNS * COLUMNS; at < a.q.rows; at += COLUMNS) {
+            float s[ROWS][J], dp[ROWS][J];
             __syncthreads();
-            zx_tile_load(tq, q + zx_head_at(a.q, batch, head), at, ZX_COLUMNS, a.q.rows, a.q.size,
+            zx_tile_load(tq, q + zx_head_at(a.q, batch, head), at, COLUMNS, a.q.rows, a.q.size,
                          a.q.of_row);
-            zx_tile_load(tdy, dy + zx_head_at(a.y, batch, head), at, ZX_COLUMNS, a.q.rows, a.v.size,
+            zx_tile_load(tdy, dy + zx_head_at(a.y, batch, head), at, COLUMNS, a.q.rows, a.v.size,
                          a.y.of_row);
             __syncthreads();
             zx_tile_product(tk, tq, a.q.size, s);
             zx_tile_product(tv, tdy, a.v.size, dp);
-            ZX_EVERY(j, ZX_LANE_COLUMNS)
+            ZX_EVERY(j, J)
             {
                 const int column = lane + ZX_LANES * j;
                 const known of = known_of(a, lses, deltas, batch, head, at + column);
@@ -154,8 +159,8 @@ __global__ void __launch_bounds__(ZX_TEAM)
                 }
             }
             __syncwarp();
-            zx_tile_add(ds, tq, a.q.size, of_k);
-            zx_tile_add(p, tdy, a.v.size, of_v_sum);
+            zx_tile_add<J>(ds, tq, a.q.size, of_k);
+            zx_tile_add<J>(p, tdy, a.v.size, of_v_sum);
         }
     if (dk != NULL)
         zx_tile_store(dk + zx_head_at(a.k, batch, kv), first, a.k.rows, a.q.size, a.k.of_row, of_k);
@@ -169,6 +174,22 @@ zx_attention operands_of(const zx_call *c, bool packed)
 {
     return zx_attention_of(c, 1, packed, &c->in[0], packed ? 4 : 6);
 }
+zx_tiles tiles_of(const zx_attention &a, int r, int j, int c)
+{
+    const size_t tile = (size_t)r * ZX_GROUPS, columns = (size_t)j * ZX_LANES;
+    const size_t rows = (size_t)(zx_tile_row(a.q.size) + zx_tile_row(a.v.size));
+    const size_t floats = (tile + columns) * rows + 2 * tile * (columns + 1);
+    const zx_tiles t = {r, j, c, floats * sizeof(float)};
+    return t;
+}
+zx_tiles tiles_for(const zx_attention &a, size_t most)
+{
+    const int64_t wide = a.q.size > a.v.size ? a.q.size : a.v.size;
+    const zx_tiles large = tiles_of(a, wide > 128 ? 1 : 2, 4, wide > 128 ? 32 : wide > 64 ? 16 : 8);
+    if (large.bytes <= most) return large;
+    return wide > 128 ? tiles_of(a, 1, 1, 32) : tiles_of(a, 1, 4, 16);
+}
+
 zx_status prepare(const zx_call *c, bool packed, uint64_t *work_bytes, zx_err *err)
 {
     const zx_attention a = operands_of(c, packed);
@@ -188,27 +209,32 @@ cudaError_t launch(const zx_call *c, bool packed)
     float *dv = packed ? dq + a.v_first : (float *)c->out[2].data;
     const float *lses = (const float *)c->in[y + 1].data;
     const void *mask = zx_mask_of(c, y + 2);
-    const int64_t rows = a.batch * a.q.n * a.q.rows,
-                  wide = a.q.size > a.v.size ? a.q.size : a.v.size;
-    const int64_t q_tiles = (a.q.rows + TILE - 1) / TILE, k_tiles = (a.k.rows + TILE - 1) / TILE;
+    const zx_tiles t = tiles_for(a, zx_shared_most(c));
+    const int64_t rows = a.batch * a.q.n * a.q.rows, tile = t.r * ZX_GROUPS;
+    const int64_t q_tiles = (a.q.rows + tile - 1) / tile, k_tiles = (a.k.rows + tile - 1) / tile;
     const int64_t q_blocks = a.batch * a.q.n * q_tiles, k_blocks = a.batch * a.k.n * k_tiles;
-    const size_t shared = sizeof(float) * (TILE + ZX_COLUMNS) *
-                              (size_t)(zx_tile_row(a.q.size) + zx_tile_row(a.v.size)) +
-                          2 * zx_scores_bytes(TILE);
     cudaStream_t s = c->cuda->stream;
     cudaError_t e = zx_launch_each(c, rows, dots, dy, (const float *)c->in[y].data, delta, rows, a);
     const auto queries = [&](auto kernel) {
-        return zx_launch(kernel, (unsigned)q_blocks, ZX_TEAM, shared, s, dy, q, k, v, lses,
+        return zx_launch(kernel, (unsigned)q_blocks, ZX_TEAM, t.bytes, s, dy, q, k, v, lses,
                          (const float *)delta, mask, dq, a, q_tiles);
     };
     const auto keys = [&](auto kernel) {
-        return zx_launch(kernel, (unsigned)k_blocks, ZX_TEAM, shared, s, dy, q, k, v, lses,
+        return zx_launch(kernel, (unsigned)k_blocks, ZX_TEAM, t.bytes, s, dy, q, k, v, lses,
                          (const float *)delta, mask, dk, dv, a, k_tiles);
     };
     if (e == cudaSuccess && dq != NULL && q_blocks > 0)
-        e = wide <= 64 ? queries(grad_queries<8>) : queries(grad_queries<16>);
+        e = t.c == 8                ? queries(grad_queries<2, 4, 8>)
+            : t.c == 16 && t.r == 2 ? queries(grad_queries<2, 4, 16>)
+            : t.c == 16             ? queries(grad_queries<1, 4, 16>)
+            : t.j == 4              ? queries(grad_queries<1, 4, 32>)
+                                    : queries(grad_queries<1, 1, 32>);
     if (e == cudaSuccess && (dk != NULL || dv != NULL) && k_blocks > 0)
-        e = wide <= 64 ? keys(grad_keys<8>) : keys(grad_keys<16>);
+        e = t.c == 8                ? keys(grad_keys<2, 4, 8>)
+            : t.c == 16 && t.r == 2 ? keys(grad_keys<2, 4, 16>)
+            : t.c == 16             ? keys(grad_keys<1, 4, 16>)
+            : t.j == 4              ? keys(grad_keys<1, 4, 32>)
+                                    : keys(grad_keys<1, 1, 32>);
     return e;
 }
 

@@ -143,7 +143,7 @@ static inline zx_status zx_prepare_f32(const zx_call *call, uint64_t *, void **,
 {
     for (uint32_t i = 0; i < call->n_in; i++) {
         const zx_dtype t = call->in[i].type.dtype;
-        if (call->in[i].data != NULL && zx_dtype_is_float(t) && t != ZX_F32)
+        if (zx_dtype_is_float(t) && t != ZX_F32) // what is omitted is zeroed: f32
             return ZX_FAIL(err, ZX_E_UNSUPPORTED, "no CUDA kernel for %s, only for float32",
                            zx_dtypes[t].word);
     }

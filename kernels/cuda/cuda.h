@@ -21,6 +21,8 @@ struct zx_cuda { // zx_call.cuda
     cudaStream_t stream;
     int processors;               // multiprocessors of the device
     struct cublasLtContext *blas; // a cublasLtHandle_t of the device
+    size_t shared_bytes; // the most shared memory that a block gets where it asks; 0: 64 KiB
+    bool tf32; // products of float32 round their operands to 10 bits, and run on tensor cores
 };
 
 // The kernels there are, by the last column of ops.def. What isn't here has no CUDA kernel.
@@ -29,6 +31,9 @@ struct zx_cuda { // zx_call.cuda
     X(is_nan)                                                                                      \
     X(is_inf)                                                                                      \
     X(matmul)                                                                                      \
+    X(matmul_gelu)                                                                                 \
+    X(matmul_dgelu)                                                                                \
+    X(matmul_sum)                                                                                  \
     X(unary_grad)                                                                                  \
     X(binary)                                                                                      \
     X(compare)                                                                                     \
@@ -100,6 +105,9 @@ ZX_CUDA_KERNELS(X)
 
 // The kernel of an op (zx_op_id), or NULL.
 const zx_kernel *zx_cuda_kernel(uint32_t op);
+// The same for operands of f16 and bf16, too: where the kernel has no form for them it works on
+// copies in float32, in scratch (widen.cu).
+const zx_kernel *zx_cuda_kernel_of_any(uint32_t op);
 
 // ---- what plan instructions other than EXEC compute, as kernels/cpu/cpu.h has it: all pointers
 // are device memory, the work is queued on cuda->stream.

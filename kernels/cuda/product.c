@@ -17,6 +17,7 @@ struct zx_cuda_product {
     zx_product p;
     uint64_t size; // bytes of an element
     float beta;
+    zx_cuda_beside beside;
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, y;
     cublasLtMatmulAlgo_t algo;
@@ -86,7 +87,43 @@ static zx_status make_operand(cublasLtMatrixLayout_t *out, zx_dtype type, int64_
     return ZX_OK;
 }
 
-static zx_status make_layouts(zx_cuda_product *o, zx_dtype type, zx_err *err)
+// ---- what is done beside: over there y is yT, its rows our columns, and a and b change places
+// -----
+
+static uint32_t epilogue_of(const zx_cuda_product *o)
+{
+    switch (o->beside) {
+    case ZX_BESIDE_GELU:
+        return o->p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case ZX_BESIDE_DGELU:
+        return CUBLASLT_EPILOGUE_DGELU;
+    case ZX_BESIDE_DGELU_SUM:
+        return CUBLASLT_EPILOGUE_DGELU_BGRAD;
+    case ZX_BESIDE_SUM_A:
+        return CUBLASLT_EPILOGUE_BGRADB;
+    case ZX_BESIDE_SUM_B:
+        return CUBLASLT_EPILOGUE_BGRADA;
+    case ZX_BESIDE_NOTHING:
+        break;
+    }
+    return o->p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+static bool has_sums(const zx_cuda_product *o)
+{
+    return o->beside == ZX_BESIDE_DGELU_SUM || o->beside == ZX_BESIDE_SUM_A ||
+           o->beside == ZX_BESIDE_SUM_B;
+}
+static bool has_row(const zx_cuda_product *o)
+{
+    return o->p.bias || has_sums(o);
+}
+static bool has_aux(const zx_cuda_product *o)
+{
+    return o->beside == ZX_BESIDE_GELU || o->beside == ZX_BESIDE_DGELU ||
+           o->beside == ZX_BESIDE_DGELU_SUM;
+}
+
+static zx_status make_layouts(zx_cuda_product *o, zx_dtype type, bool tf32, zx_err *err)
 {
     const zx_product *p = &o->p;
     const uint32_t last = p->n_batch - 1;
@@ -100,24 +137,33 @@ static zx_status make_layouts(zx_cuda_product *o, zx_dtype type, zx_err *err)
         ZX_TRY(set_batch(o->b, batch, p->b_batch[last], err));
         ZX_TRY(set_batch(o->y, batch, p->m * p->n, err));
     }
-    CHECK(cublasLtMatmulDescCreate(&o->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    CHECK(cublasLtMatmulDescCreate(
+        &o->desc, tf32 && type == ZX_F32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+        CUDA_R_32F));
     CHECK(cublasLtMatmulDescSetAttribute(o->desc, CUBLASLT_MATMUL_DESC_TRANSA, &b_turned,
                                          sizeof b_turned));
     CHECK(cublasLtMatmulDescSetAttribute(o->desc, CUBLASLT_MATMUL_DESC_TRANSB, &a_turned,
                                          sizeof a_turned));
-    if (!p->bias) return ZX_OK;
-    const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const uint32_t epilogue = epilogue_of(o);
     CHECK(cublasLtMatmulDescSetAttribute(o->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                          sizeof epilogue));
+    if (!has_aux(o)) return ZX_OK;
+    CHECK(cublasLtMatmulDescSetAttribute(o->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->n,
+                                         sizeof p->n));
     return ZX_OK;
 }
 
-// Which algorithms there are depends on whether a bias is there, by its pointer: any will do.
-static zx_status set_bias(const zx_cuda_product *o, const void *bias, zx_err *err)
+// Which algorithms there are depends on how these pointers are aligned: any aligned ones will do.
+// `row`: the bias that is added, or where sums go.
+static zx_status set_pointers(const zx_cuda_product *o, const void *row, const void *aux,
+                              zx_err *err)
 {
-    if (!o->p.bias) return ZX_OK;
-    CHECK(cublasLtMatmulDescSetAttribute(o->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                         sizeof bias));
+    if (has_row(o))
+        CHECK(cublasLtMatmulDescSetAttribute(o->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &row,
+                                             sizeof row));
+    if (has_aux(o))
+        CHECK(cublasLtMatmulDescSetAttribute(o->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                             &aux, sizeof aux));
     return ZX_OK;
 }
 
@@ -135,7 +181,8 @@ static zx_status ask(zx_cuda_product *o, const struct zx_cuda *at, cublasLtMatmu
                                                &most, sizeof most));
     for (size_t i = 0; i < ZX_COUNT(aligned); i++)
         CHECK(cublasLtMatmulPreferenceSetAttribute(want, aligned[i], &align, sizeof align));
-    ZX_TRY(set_bias(o, (const void *)(uintptr_t)4096, err));
+    const void *aligned_at = (const void *)(uintptr_t)4096;
+    ZX_TRY(set_pointers(o, aligned_at, aligned_at, err));
     CHECK(cublasLtMatmulAlgoGetHeuristic(at->blas, o->desc, o->b, o->a, o->y, o->y, want, 1, &found,
                                          &n));
     if (n == 0 || found.state != CUBLAS_STATUS_SUCCESS)
@@ -161,11 +208,9 @@ static bool is_empty(const zx_product *p)
     return empty;
 }
 
-zx_status zx_cuda_product_open(const struct zx_cuda *at, const zx_product *p, zx_dtype type,
-                               bool add, zx_cuda_product **out, zx_err *err)
+static zx_status open_product(const struct zx_cuda *at, const zx_product *p, zx_dtype type,
+                              bool add, zx_cuda_beside beside, zx_cuda_product **out, zx_err *err)
 {
-    *out = NULL;
-    if (is_empty(p)) return ZX_OK;
     if (p->n_batch > 0 && p->batch[p->n_batch - 1] > INT32_MAX)
         return ZX_FAIL(err, ZX_E_UNSUPPORTED, "more than 2^31 products in one");
     zx_cuda_product *o = calloc(1, sizeof *o);
@@ -173,15 +218,34 @@ zx_status zx_cuda_product_open(const struct zx_cuda *at, const zx_product *p, zx
     o->p = *p;
     o->size = zx_dtype_bytes(type);
     o->beta = add ? 1 : 0;
+    o->beside = beside;
     o->nothing_to_add = p->k == 0;
     zx_status st = ZX_OK;
-    if (!o->nothing_to_add) st = make_layouts(o, type, err);
+    if (!o->nothing_to_add) st = make_layouts(o, type, at->tf32, err);
     if (!o->nothing_to_add && st == ZX_OK) st = choose(o, at, err);
     if (st == ZX_OK)
         *out = o;
     else
         zx_cuda_product_close(o);
     return st;
+}
+
+zx_status zx_cuda_product_open(const struct zx_cuda *at, const zx_product *p, zx_dtype type,
+                               bool add, zx_cuda_product **out, zx_err *err)
+{
+    *out = NULL;
+    return is_empty(p) ? ZX_OK : open_product(at, p, type, add, ZX_BESIDE_NOTHING, out, err);
+}
+
+zx_status zx_cuda_product_open_beside(const struct zx_cuda *at, const zx_product *p, zx_dtype type,
+                                      zx_cuda_beside beside, zx_cuda_product **out, zx_err *err)
+{
+    const zx_cuda_product as = {.p = *p, .beside = beside};
+    zx_err none = {0};
+    *out = NULL;
+    if (is_empty(p) || p->k == 0 || p->n_batch > 0 || (has_aux(&as) && p->n % 8 != 0)) return ZX_OK;
+    const zx_status st = open_product(at, p, type, false, beside, out, &none);
+    return st == ZX_OK || st == ZX_E_UNSUPPORTED ? ZX_OK : zx_err_merge(err, &none);
 }
 
 void zx_cuda_product_close(zx_cuda_product *o)
@@ -219,8 +283,9 @@ static zx_status run_nothing(const zx_cuda_product *o, const struct zx_cuda *at,
     return ZX_OK;
 }
 
-zx_status zx_cuda_product_run(const zx_cuda_product *o, const struct zx_cuda *at, const void *a,
-                              const void *b, const void *c, void *y, void *work, zx_err *err)
+zx_status zx_cuda_product_run_beside(const zx_cuda_product *o, const struct zx_cuda *at,
+                                     const void *a, const void *b, const void *c, void *y,
+                                     void *aux, void *sums, void *work, zx_err *err)
 {
     if (o == NULL) return ZX_OK;
     const zx_product *p = &o->p;
@@ -230,7 +295,7 @@ zx_status zx_cuda_product_run(const zx_cuda_product *o, const struct zx_cuda *at
     int64_t calls = 1, inner = p->m * p->n;
     for (uint32_t i = 0; i < n; i++) calls *= p->batch[i];
     if (p->n_batch > 0) inner *= p->batch[n];
-    ZX_TRY(set_bias(o, c, err));
+    ZX_TRY(set_pointers(o, has_sums(o) ? sums : c, aux, err));
     for (int64_t k = 0; k < calls; k++) {
         int64_t rest = k, x = 0, w = 0;
         for (uint32_t i = n; i-- > 0; rest /= p->batch[i]) {
@@ -245,4 +310,10 @@ zx_status zx_cuda_product_run(const zx_cuda_product *o, const struct zx_cuda *at
         ZX_TRY(check(s, "cublasLtMatmul", err));
     }
     return ZX_OK;
+}
+
+zx_status zx_cuda_product_run(const zx_cuda_product *o, const struct zx_cuda *at, const void *a,
+                              const void *b, const void *c, void *y, void *work, zx_err *err)
+{
+    return zx_cuda_product_run_beside(o, at, a, b, c, y, NULL, NULL, work, err);
 }

@@ -61,6 +61,7 @@ static zx_status open_device(struct zx_cuda *c, uint32_t local, zx_err *err)
     DO(cudaSetDevice(c->device));
     DO(cudaGetDeviceProperties(&prop, c->device));
     c->processors = prop.multiProcessorCount;
+    c->shared_bytes = prop.sharedMemPerBlockOptin;
     DO(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     DO(cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, least));
     const cublasStatus_t st = cublasLtCreate(&c->blas);
@@ -101,6 +102,11 @@ static uint64_t cuda_usable(const struct zx_cuda *gpu ZX_UNUSED, uint32_t ranks)
 {
     size_t left = 0, all = 0; // a device a rank
     return cudaMemGetInfo(&left, &all) == cudaSuccess ? (uint64_t)left * ranks : 0;
+}
+
+static void cuda_allow_tf32(const struct zx_cuda *gpu)
+{
+    ((struct zx_cuda *)(uintptr_t)gpu)->tf32 = true; // ours, as above
 }
 
 // ---- memory -------------------------------------------------------------------------------------
@@ -273,12 +279,14 @@ static bool cuda_fetch(zx_session *s, uint32_t rank, uint64_t offset, void *to, 
 extern const zx_backend zx_backend_cuda;
 const zx_backend zx_backend_cuda = {
     .name = "cuda",
+    .epilogues = true,
     .count = cuda_count,
     .device = cuda_device,
     .open = cuda_open,
     .close = cuda_close,
     .usable = cuda_usable,
-    .kernel = zx_cuda_kernel,
+    .kernel = zx_cuda_kernel_of_any,
+    .allow_tf32 = cuda_allow_tf32,
     .reserve = cuda_reserve,
     .release = cuda_release,
     .start = zx_gpu_start,

@@ -3,7 +3,7 @@
 // Gathers and reductions have a communicator each, so that neither waits for the other's turn. NCCL
 // adds in an order of its own; so gradients are exchanged, and added here in rank order, which
 // gives the same bits whatever is reduced with what. It moves as many bytes as a reduce-scatter
-// would.
+// would. Where any order will do (zerox.deterministic: false) NCCL adds them.
 // SPDX-License-Identifier: Apache-2.0
 #include <nccl.h>
 #include <pthread.h>
@@ -170,11 +170,120 @@ static ncclResult_t spread(zx_session *s, const zx_launch *l, ncclComm_t c, cuda
     return e != ncclSuccess ? e : end;
 }
 
+// ---- reductions in NCCL's own order -------------------------------------------------------------
+
+typedef struct sum { // of a member over the ranks: where it goes, and where NCCL leaves it
+    float *to, *at;
+    int64_t n;
+} sum;
+
+// NCCL leaves it where it goes unless it is added to what is there, or meets its operand but for
+// this rank's piece of it.
+static sum sum_of(const zx_session *s, const zx_member *m, bool add, bool all, float *row)
+{
+    const zx_unit *u = &s->plan->units[m->unit];
+    float *from = zx_slot_at(s, m->slot), *whole = zx_slot_at(s, u->grad_slot);
+    int64_t own;
+    sum x = {.n = zx_unit_piece(u, s->rank, &own)};
+    x.to = whole + (u->grad_whole && !all ? own : 0);
+    if (all) x.n = u->numel;
+    const bool apart = x.to + x.n <= from || from + u->numel <= x.to;
+    const bool in_place = x.to == from + (all ? 0 : own);
+    x.at = add || !(apart || in_place) ? row : x.to;
+    return x;
+}
+
+// Pieces that aren't all of one size are a reduction to each rank.
+static ncclResult_t sum_member(const zx_session *s, const zx_member *m, const sum *x, bool all,
+                               ncclComm_t c, cudaStream_t q)
+{
+    const zx_unit *u = &s->plan->units[m->unit];
+    const float *from = zx_slot_at(s, m->slot);
+    ncclResult_t e = ncclSuccess;
+    if (all) return ncclAllReduce(from, x->at, (size_t)u->numel, ncclFloat32, ncclSum, c, q);
+    if (u->numel == u->shard * (int64_t)s->ranks)
+        return ncclReduceScatter(from, x->at, (size_t)u->shard, ncclFloat32, ncclSum, c, q);
+    for (uint32_t r = 0; r < s->ranks && e == ncclSuccess; r++) {
+        int64_t at;
+        const int64_t n = zx_unit_piece(u, r, &at);
+        if (n > 0) e = ncclReduce(from + at, x->at, (size_t)n, ncclFloat32, ncclSum, (int)r, c, q);
+    }
+    return e;
+}
+
+static bool put(zx_session *s, uint32_t at, float *to, const float *from, int64_t n, bool add,
+                cudaStream_t q)
+{
+    struct zx_cuda here = *s->gpu->at;
+    here.stream = q;
+    return n <= 0 || to == from ||
+           zx_cuda_sum_ranks(to, from, n, 1, n, add, &here, &s->kernel_err) == ZX_OK ||
+           zx_gpu_fail(s, at, &s->kernel_err);
+}
+
+static bool sum_members(zx_session *s, uint32_t at, const zx_launch *l, bool add, bool all,
+                        cudaStream_t q)
+{
+    const ncclComm_t c = comm_of(s, at);
+    const uint64_t ranks = all ? s->ranks : 1;
+    float *const rows = s->gpu->link->rows[s->plan->insns[at].stream];
+    float *row = rows;
+    bool ok = true;
+    ncclResult_t e = ncclGroupStart();
+    for (uint32_t i = l->member; i < l->member + l->n_members && e == ncclSuccess; i++) {
+        const zx_member *m = &s->plan->members[i];
+        const sum x = sum_of(s, m, add, all, row);
+        e = sum_member(s, m, &x, all, c, q);
+        row += (uint64_t)s->plan->units[m->unit].shard * ranks;
+    }
+    const ncclResult_t end = ncclGroupEnd();
+    if (!went(s, at, e != ncclSuccess ? e : end, all ? "ncclAllReduce" : "ncclReduceScatter", c))
+        return false;
+    row = rows;
+    for (uint32_t i = l->member; i < l->member + l->n_members && ok; i++) {
+        const zx_member *m = &s->plan->members[i];
+        const sum x = sum_of(s, m, add, all, row);
+        ok = put(s, at, x.to, x.at, x.n, add, q);
+        row += (uint64_t)s->plan->units[m->unit].shard * ranks;
+    }
+    return ok;
+}
+
+// The flat slot as a whole, in place; then each member's pieces to where they belong.
+static bool sum_flat(zx_session *s, uint32_t at, const zx_launch *l, bool add, bool all,
+                     cudaStream_t q)
+{
+    const ncclComm_t c = comm_of(s, at);
+    const uint64_t row = zx_launch_row(s->plan, l);
+    float *flat = zx_slot_at(s, l->flat), *mine = flat + s->rank * row;
+    bool ok = true;
+    const ncclResult_t e =
+        all ? ncclAllReduce(flat, flat, (size_t)(row * s->ranks), ncclFloat32, ncclSum, c, q)
+            : ncclReduceScatter(flat, mine, (size_t)row, ncclFloat32, ncclSum, c, q);
+    if (!went(s, at, e, all ? "ncclAllReduce" : "ncclReduceScatter", c)) return false;
+    for (uint32_t i = l->member; i < l->member + l->n_members; i++) {
+        const zx_member *m = &s->plan->members[i];
+        const zx_unit *u = &s->plan->units[m->unit];
+        float *whole = zx_slot_at(s, u->grad_slot);
+        for (uint32_t r = 0; r < s->ranks && ok; r++) {
+            int64_t from;
+            const int64_t n = zx_unit_piece(u, r, &from);
+            if (all || r == s->rank)
+                ok = put(s, at, whole + (u->grad_whole ? from : 0), flat + r * row + m->at, n, add,
+                         q);
+        }
+    }
+    return ok;
+}
+
 static bool nccl_reduce(zx_session *s, uint32_t at, const zx_launch *l, bool add, bool all,
                         cudaStream_t q)
 {
     const ncclComm_t c = comm_of(s, at);
     float *rows = s->gpu->link->rows[s->plan->insns[at].stream];
+    if (s->o.any_order)
+        return l->flat == ZX_NONE ? sum_members(s, at, l, add, all, q)
+                                  : sum_flat(s, at, l, add, all, q);
     return went(s, at, exchange(s, l, rows, c, q), "ncclSend", c) &&
            zx_gpu_add_up(s, at, l, rows, add, q) &&
            (!all || went(s, at, spread(s, l, c, q), "ncclSend", c));
@@ -207,9 +316,12 @@ static bool nccl_mean(zx_session *s, uint32_t at, uint32_t from, uint32_t to, co
     if (bytes == 0) return true;
     if (type->dtype != ZX_F32)
         return went(s, at, share(s, zx_slot_at(s, from), y, (size_t)bytes, c, q), "ncclSend", c);
-    const ncclResult_t e = ncclAllGather(zx_slot_at(s, from), rows, (size_t)n, ncclFloat32, c, q);
-    if (!went(s, at, e, "ncclAllGather", c)) return false;
-    if (zx_cuda_sum_ranks(y, rows, n, s->ranks, n, false, &here, err) != ZX_OK ||
+    const bool added = s->o.any_order;
+    const ncclResult_t e =
+        added ? ncclAllReduce(zx_slot_at(s, from), y, (size_t)n, ncclFloat32, ncclSum, c, q)
+              : ncclAllGather(zx_slot_at(s, from), rows, (size_t)n, ncclFloat32, c, q);
+    if (!went(s, at, e, added ? "ncclAllReduce" : "ncclAllGather", c)) return false;
+    if ((!added && zx_cuda_sum_ranks(y, rows, n, s->ranks, n, false, &here, err) != ZX_OK) ||
         zx_cuda_divide(y, n, (float)s->ranks, &here, err) != ZX_OK)
         return zx_gpu_fail(s, at, err);
     return true;

@@ -2,6 +2,7 @@
 // that fit one problem alone, products as plain loops.
 // SPDX-License-Identifier: Apache-2.0
 #include <cublasLt.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "tests/cuda_standin/half.h"
@@ -11,9 +12,11 @@ struct cublasLtContext {
     int device;
 };
 struct zx_standin_matmul_desc {
+    cublasComputeType_t compute;
     int32_t trans_a, trans_b;
     uint32_t epilogue;
-    const void *bias;
+    void *bias, *aux;
+    int64_t aux_ld;
 };
 struct zx_standin_layout {
     cudaDataType type;
@@ -90,8 +93,11 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComput
                                         cudaDataType scale)
 {
     BEGIN();
-    if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
-    const struct zx_standin_matmul_desc d = {.epilogue = CUBLASLT_EPILOGUE_DEFAULT};
+    if (compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_FAST_TF32)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+    const struct zx_standin_matmul_desc d = {.compute = compute,
+                                             .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
     return make(desc, &d, sizeof d);
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
@@ -121,6 +127,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
         return set(&desc->epilogue, sizeof desc->epilogue, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
         return set(&desc->bias, sizeof desc->bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return set(&desc->aux, sizeof desc->aux, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return set(&desc->aux_ld, sizeof desc->aux_ld, value, bytes);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -171,6 +181,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 
 // ---- algorithms ---------------------------------------------------------------------------------
 
+enum { OF_A = 1, OF_B, OF_D };
+
 typedef struct problem { // what is queued: everything by value
     struct zx_standin_matmul_desc desc;
     struct zx_standin_layout a, b, c, d;
@@ -197,9 +209,55 @@ static bool fits(const struct zx_standin_matmul_desc *o, const struct zx_standin
            a->batch == d->batch && b->batch == d->batch && c->batch == d->batch && m > 0 && n > 0 &&
            *k > 0 && d->batch > 0;
 }
+
+// ---- epilogues ----------------------------------------------------------------------------------
+
+static const struct epilogue {
+    uint32_t id;
+    bool adds_bias, has_aux, writes_aux; // else reads it
+    int sums;                            // 0 none, else over what
+} epilogues[] = {
+    {CUBLASLT_EPILOGUE_DEFAULT, false, false, false, 0},
+    {CUBLASLT_EPILOGUE_BIAS, true, false, false, 0},
+    {CUBLASLT_EPILOGUE_GELU_AUX, false, true, true, 0},
+    {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, true, true, true, 0},
+    {CUBLASLT_EPILOGUE_DGELU, false, true, false, 0},
+    {CUBLASLT_EPILOGUE_DGELU_BGRAD, false, true, false, OF_D},
+    {CUBLASLT_EPILOGUE_BGRADA, false, false, false, OF_A},
+    {CUBLASLT_EPILOGUE_BGRADB, false, false, false, OF_B},
+};
+static const struct epilogue *epilogue_of(const struct zx_standin_matmul_desc *d) // NULL: unknown
+{
+    for (size_t i = 0; i < sizeof epilogues / sizeof epilogues[0]; i++)
+        if (epilogues[i].id == d->epilogue) return &epilogues[i];
+    return NULL;
+}
+static const char *what_of_epilogue(const problem *p) // is wrong; NULL: nothing
+{
+    const struct epilogue *e = epilogue_of(&p->desc);
+    if (e == NULL) return "an epilogue that isn't known";
+    if (e->id > CUBLASLT_EPILOGUE_BIAS && p->d.batch > 1) return "an epilogue of many products";
+    if (!e->has_aux) return NULL;
+    if (p->desc.aux_ld % 8 != 0 || p->desc.aux_ld < (int64_t)p->d.rows ||
+        (uintptr_t)p->desc.aux % 16 != 0)
+        return "the auxiliary matrix isn't aligned";
+    return NULL;
+}
+static uint64_t bias_bytes(const problem *p)
+{
+    const struct epilogue *e = epilogue_of(&p->desc);
+    const uint64_t n = e->sums == OF_B ? p->d.columns : p->d.rows;
+    return e->adds_bias || e->sums != 0 ? n * bytes_of(p->d.type) : 0;
+}
+static uint64_t aux_bytes(const problem *p)
+{
+    const uint64_t n = (p->d.columns - 1) * (uint64_t)p->desc.aux_ld + p->d.rows;
+    return epilogue_of(&p->desc)->has_aux ? n * bytes_of(p->d.type) : 0;
+}
 static uint64_t key_of(const problem *p)
 {
     const uint64_t words[] = {p->d.rows,
+                              (uint64_t)p->desc.compute,
                               p->d.columns,
                               p->k,
                               (uint64_t)p->d.batch,
@@ -227,6 +285,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     problem p = {.desc = *desc, .a = *a, .b = *b, .c = *c, .d = *d};
     if (handle == NULL || wanted < 1 || !fits(desc, a, b, c, d, &p.k))
         return WRONG("the layouts don't fit each other");
+    if (what_of_epilogue(&p) != NULL) return CUBLAS_STATUS_NOT_SUPPORTED;
     uint32_t align = 256;
     for (int i = 0; i < 4; i++)
         if (preference->align[i] < align) align = preference->align[i];
@@ -255,6 +314,42 @@ static void put(void *at, cudaDataType t, uint64_t i, float x)
         ((uint16_t *)at)[i] = t == CUDA_R_16F ? si_to_f16(x) : si_to_bf16(x);
 }
 
+// Element i of an operand as it is multiplied: TF32 has 10 bits behind the point.
+static double factor(const problem *p, const void *at, cudaDataType t, uint64_t i)
+{
+    uint32_t bits;
+    float x = get(at, t, i);
+    if (p->desc.compute != CUBLAS_COMPUTE_32F_FAST_TF32 || t != CUDA_R_32F || !isfinite(x))
+        return (double)x;
+    memcpy(&bits, &x, sizeof bits);
+    bits += 0xfffu + (bits >> 13 & 1u);
+    bits &= ~0x1fffu;
+    memcpy(&x, &bits, sizeof x);
+    return (double)x;
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+static double gelu_slope(double x)
+{
+    const double t = tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x));
+    const double inner = 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
+    return 0.5 * (1 + t) + (fabs(x) > 100 ? 0 : 0.5 * x * (1 - t * t) * inner);
+}
+// What becomes of y, which is to be element (i, j) of D.
+static double finish(const problem *p, uint64_t i, uint64_t j, double y)
+{
+    const struct epilogue *e = epilogue_of(&p->desc);
+    const uint64_t at = i + j * (uint64_t)p->desc.aux_ld;
+    if (e->adds_bias) y += (double)get(p->desc.bias, p->d.type, i);
+    if (!e->has_aux) return y;
+    if (!e->writes_aux) return y * gelu_slope((double)get(p->desc.aux, p->d.type, at));
+    put(p->desc.aux, p->d.type, at, (float)y);
+    return gelu(y);
+}
+
 static uint64_t reach(const struct zx_standin_layout *l) // bytes from the first element on
 {
     const uint64_t one = (l->columns - 1) * (uint64_t)l->ld + l->rows;
@@ -276,17 +371,35 @@ static void column(const problem *p, uint64_t at, uint64_t j)
         const uint64_t n = p->d.rows - from < TILE ? p->d.rows - from : TILE;
         double sum[TILE] = {0};
         for (uint64_t k = 0; k < p->k; k++) {
-            const double y = (double)get(p->at_b, p->b.type, b + k * b_k);
+            const double y = factor(p, p->at_b, p->b.type, b + k * b_k);
             for (uint64_t i = 0; i < n; i++)
-                sum[i] += y * (double)get(p->at_a, p->a.type, a + (from + i) * a_row + k * a_k);
+                sum[i] += y * factor(p, p->at_a, p->a.type, a + (from + i) * a_row + k * a_k);
         }
         for (uint64_t i = 0; i < n; i++) {
             double y = (double)p->alpha * sum[i];
             if (p->beta != 0) y += (double)p->beta * (double)get(p->at_c, p->c.type, c + from + i);
-            if (p->desc.epilogue == CUBLASLT_EPILOGUE_BIAS)
-                y += (double)get(p->desc.bias, p->d.type, from + i);
-            put(p->at_d, p->d.type, d + from + i, (float)y);
+            put(p->at_d, p->d.type, d + from + i, (float)finish(p, from + i, j, y));
         }
+    }
+}
+
+// The sums of an epilogue, into the bias.
+static void add_up(const problem *p)
+{
+    const int of = epilogue_of(&p->desc)->sums;
+    const struct zx_standin_layout *l = of == OF_A ? &p->a : of == OF_B ? &p->b : &p->d;
+    const void *at = of == OF_A ? p->at_a : of == OF_B ? p->at_b : p->at_d;
+    const bool turned = of == OF_A   ? p->desc.trans_a != 0
+                        : of == OF_B ? p->desc.trans_b == 0 // columns of B stay, rows of A and D do
+                                     : false;
+    const uint64_t n = turned ? l->columns : l->rows, terms = turned ? l->rows : l->columns;
+    for (uint64_t i = 0; of != 0 && i < n; i++) {
+        double sum = 0;
+        for (uint64_t k = 0; k < terms; k++) {
+            const uint64_t row = turned ? k : i, column = turned ? i : k;
+            sum += (double)get(at, l->type, row + column * (uint64_t)l->ld);
+        }
+        put(p->desc.bias, p->d.type, i, (float)sum);
     }
 }
 
@@ -301,8 +414,8 @@ static const char *what_is_wrong(const problem *p, int device)
                  {"B", p->at_b, reach(&p->b)},
                  {"C", p->beta != 0 ? p->at_c : p->at_d, reach(&p->c)},
                  {"D", p->at_d, reach(&p->d)},
-                 {"the bias", p->desc.epilogue == CUBLASLT_EPILOGUE_BIAS ? p->desc.bias : p->at_d,
-                  p->d.rows * bytes_of(p->d.type)},
+                 {"the bias", bias_bytes(p) > 0 ? p->desc.bias : p->at_d, bias_bytes(p)},
+                 {"the auxiliary matrix", aux_bytes(p) > 0 ? p->desc.aux : p->at_d, aux_bytes(p)},
                  {"the workspace", p->work_bytes > 0 ? p->work : p->at_d, p->work_bytes}};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         const si_range r = si_find(parts[i].at, parts[i].bytes);
@@ -323,8 +436,11 @@ static void run(cudaStream_t s, void *args)
     SI_READS(p->at_a, reach(&p->a));
     SI_READS(p->at_b, reach(&p->b));
     if (p->beta != 0) SI_READS(p->at_c, reach(&p->c));
-    if (p->desc.epilogue == CUBLASLT_EPILOGUE_BIAS)
-        SI_READS(p->desc.bias, p->d.rows * bytes_of(p->d.type));
+    const struct epilogue *e = epilogue_of(&p->desc);
+    if (e->adds_bias) SI_READS(p->desc.bias, bias_bytes(p));
+    if (e->sums != 0) SI_WRITES(p->desc.bias, bias_bytes(p));
+    if (e->has_aux && e->writes_aux) SI_WRITES(p->desc.aux, aux_bytes(p));
+    if (e->has_aux && !e->writes_aux) SI_READS(p->desc.aux, aux_bytes(p));
     SI_WRITES(p->at_d, reach(&p->d));
     if (p->work_bytes > 0) {
         SI_WRITES(p->work, p->work_bytes);
@@ -332,6 +448,7 @@ static void run(cudaStream_t s, void *args)
     }
     for (uint64_t at = 0; at < (uint64_t)p->d.batch; at++)
         for (uint64_t j = 0; j < p->d.columns; j++) column(p, at, j);
+    add_up(p);
 }
 
 static bool meet(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
@@ -363,6 +480,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                      stream->device);
     if (!fits(desc, a_layout, b_layout, c_layout, d_layout, &p.k))
         return WRONG("the layouts don't fit each other");
+    if (what_of_epilogue(&p) != NULL) return WRONG("%s", what_of_epilogue(&p));
     if (algo == NULL || algo->data[KEY] != key_of(&p))
         return WRONG("the algorithm is that of another product");
     if (workspace_bytes < algo->data[WORK])
@@ -372,8 +490,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (!is_aligned(&p, algo->data[ALIGN]))
         return WRONG("operands aren't aligned to %llu bytes as the algorithm wants",
                      (unsigned long long)algo->data[ALIGN]);
-    if (meet(d, reach(&p.d), a, reach(&p.a)) || meet(d, reach(&p.d), b, reach(&p.b)))
-        return WRONG("D overlaps A or B");
+    if (meet(d, reach(&p.d), a, reach(&p.a)) || meet(d, reach(&p.d), b, reach(&p.b)) ||
+        meet(d, reach(&p.d), p.desc.aux, aux_bytes(&p)))
+        return WRONG("D overlaps A, B or the auxiliary matrix");
     const char *wrong = what_is_wrong(&p, stream->device);
     if (wrong != NULL) return WRONG("%s isn't memory of device %d", wrong, stream->device);
     si_enqueue_work(stream, run, &p, sizeof p);

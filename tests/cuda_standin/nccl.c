@@ -1,6 +1,8 @@
 // nccl.c - the stand-in's NCCL: communicators over shared memory that is named by the unique id, so
 // ranks may be threads or processes. Every collective becomes sends and receives; a group is one
-// item of a stream, in which all of them go on at the same time.
+// item of a stream, in which all of them go on at the same time. Reductions receive every rank's
+// operand and add them up at the end, last rank first: NCCL has an order of its own, and who relies
+// on rank order is to see it.
 //
 // A peer that never comes is waited for, as NCCL does; only an abort ends that.
 // SPDX-License-Identifier: Apache-2.0
@@ -50,12 +52,18 @@ typedef struct op { // of a group
     const unsigned char *from;
     unsigned char *to;
     uint64_t bytes, done;
+    bool inner; // `to` is a row of a sum
 } op;
+typedef struct sum { // over all ranks; a row a rank
+    float *to, *rows;
+    uint64_t n;
+} sum;
 typedef struct group {
     ncclComm_t comm;
     cudaStream_t stream;
-    uint32_t n, room, turn;
+    uint32_t n, room, turn, n_sums, room_sums;
     op *ops;
+    sum *sums;
 } group;
 
 static _Thread_local struct {
@@ -256,11 +264,36 @@ static const char *bad_memory(const group *g)
 {
     for (uint32_t i = 0; i < g->n; i++) {
         const op *o = &g->ops[i];
+        if (o->inner) continue;
         const si_range r = si_find(o->sends ? (const void *)o->from : o->to, o->bytes);
         if (r.kind != SI_DEVICE || r.device != g->comm->device || !r.inside)
             return o->sends ? "what is sent" : "where is received";
     }
+    for (uint32_t i = 0; i < g->n_sums; i++) {
+        const si_range r = si_find(g->sums[i].to, g->sums[i].n * sizeof(float));
+        if (r.kind != SI_DEVICE || r.device != g->comm->device || !r.inside)
+            return "where a sum goes";
+    }
     return NULL;
+}
+
+static void add_up(const group *g)
+{
+    for (uint32_t k = 0; k < g->n_sums; k++) {
+        const sum *x = &g->sums[k];
+        for (uint64_t i = 0; i < x->n; i++) {
+            float y = x->rows[(uint64_t)(g->comm->ranks - 1) * x->n + i];
+            for (int r = g->comm->ranks - 2; r >= 0; r--) y += x->rows[(uint64_t)r * x->n + i];
+            x->to[i] = y;
+        }
+    }
+}
+static void drop(group *g)
+{
+    for (uint32_t k = 0; k < g->n_sums; k++) free(g->sums[k].rows);
+    free(g->sums);
+    free(g->ops);
+    free(g);
 }
 
 static bool is_over(cudaStream_t s, ncclComm_t c)
@@ -285,9 +318,9 @@ static void run(cudaStream_t s, void *args)
         if (all) break;
         if (!moved) usleep(20);
     }
+    if (all) add_up(g);
     atomic_store(&c->over, g->turn + 1);
-    free(g->ops);
-    free(g);
+    drop(g);
     let_go(c);
 }
 
@@ -323,8 +356,7 @@ static ncclResult_t queue_group(void)
     mine.failed = ncclSuccess;
     const char *bad = failed == ncclSuccess ? bad_memory(g) : NULL;
     if (failed != ncclSuccess || g->n == 0 || bad != NULL) {
-        free(g->ops);
-        free(g);
+        drop(g);
         if (bad == NULL) return failed;
         return WRONG(ncclInvalidArgument, "%s isn't memory of the device", bad);
     }
@@ -370,20 +402,75 @@ ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataTyp
     for (int r = 0; e == ncclSuccess && r < comm->ranks; r++) {
         unsigned char *piece = (unsigned char *)to + (uint64_t)r * bytes;
         if (r == comm->rank && piece == from) continue;
-        e = add(comm, stream, (op){true, r, from, NULL, bytes, 0});
-        if (e == ncclSuccess) e = add(comm, stream, (op){false, r, NULL, piece, bytes, 0});
+        e = add(comm, stream, (op){true, r, from, NULL, bytes, 0, false});
+        if (e == ncclSuccess) e = add(comm, stream, (op){false, r, NULL, piece, bytes, 0, false});
     }
+    return done(e);
+}
+
+// Everybody's `count` floats to rank `root`, who adds them up at `to`.
+static ncclResult_t reduce_to(const float *from, float *to, size_t count, int root, ncclComm_t c,
+                              cudaStream_t s)
+{
+    const uint64_t bytes = count * sizeof(float);
+    ncclResult_t e =
+        add(c, s, (op){true, root, (const unsigned char *)from, NULL, bytes, 0, false});
+    if (e != ncclSuccess || c->rank != root || count == 0) return e;
+    group *g = &mine.g;
+    float *each = malloc((size_t)c->ranks * bytes);
+    if (g->n_sums == g->room_sums) {
+        g->room_sums = g->room_sums == 0 ? 16 : 2 * g->room_sums;
+        g->sums = realloc(g->sums, g->room_sums * sizeof *g->sums);
+    }
+    if (each == NULL || g->sums == NULL) abort();
+    g->sums[g->n_sums++] = (sum){to, each, count};
+    for (int r = 0; r < c->ranks && e == ncclSuccess; r++)
+        e = add(c, s,
+                (op){false, r, NULL, (unsigned char *)(each + (size_t)r * count), bytes, 0, true});
+    return e;
+}
+static ncclResult_t sums_only(ncclDataType_t type, ncclRedOp_t what, ncclComm_t c)
+{
+    if (c != NULL && type == ncclFloat32 && what == ncclSum) return ncclSuccess;
+    return WRONG(ncclInvalidArgument, "no communicator, or a reduction that isn't a sum of floats");
+}
+
+ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                        ncclRedOp_t what, int root, ncclComm_t comm, cudaStream_t stream)
+{
+    BEGIN();
+    ncclResult_t e = sums_only(type, what, comm);
+    if (e == ncclSuccess) e = reduce_to(from, to, count, root, comm, stream);
+    return done(e);
+}
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t what, ncclComm_t comm, cudaStream_t stream)
+{
+    BEGIN();
+    const float *x = from;
+    ncclResult_t e = sums_only(type, what, comm);
+    for (int r = 0; e == ncclSuccess && r < comm->ranks; r++)
+        e = reduce_to(x + (size_t)r * count, to, count, r, comm, stream);
+    return done(e);
+}
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t what, ncclComm_t comm, cudaStream_t stream)
+{
+    BEGIN();
+    ncclResult_t e = sums_only(type, what, comm);
+    for (int r = 0; e == ncclSuccess && r < comm->ranks; r++)
+        e = reduce_to(from, to, count, r, comm, stream);
     return done(e);
 }
 ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream)
 {
     BEGIN();
-    return done(add(comm, stream, (op){true, peer, from, NULL, bytes_of(count, type), 0}));
+    return done(add(comm, stream, (op){true, peer, from, NULL, bytes_of(count, type), 0, false}));
 }
 ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
     BEGIN();
-    return done(add(comm, stream, (op){false, peer, NULL, to, bytes_of(count, type), 0}));
+    return done(add(comm, stream, (op){false, peer, NULL, to, bytes_of(count, type), 0, false}));
 }

@@ -125,6 +125,88 @@ static const rank_case meetings[] = {
     {"an exchange of many chunks", MOST, false, true},
 };
 
+// ---- sums ---------------------------------------------------------------------------------------
+
+typedef enum sum_kind { SCATTER, ALL, TO_ONE } sum_kind;
+static const struct sum_case {
+    const char *name;
+    sum_kind kind;
+    size_t n;
+    bool in_place;
+} sums[] = {
+    {"reduce-scatter", SCATTER, 100, false},
+    {"reduce-scatter in place", SCATTER, MOST, true},
+    {"reduce-scatter of nothing", SCATTER, 0, false},
+    {"all-reduce", ALL, 100, false},
+    {"all-reduce in place", ALL, MOST, true},
+    {"reduce to a rank", TO_ONE, 100, false},
+    {"reduce to a rank in place", TO_ONE, MOST, true},
+};
+typedef struct adder {
+    const struct sum_case *k;
+    ncclUniqueId id;
+    int rank;
+    bool ok;
+} adder;
+
+// Ranks 0, 1, 2 have i + 1e8, i - 1e8 and i + 1: in rank order their sum isn't what it is from the
+// last one on, which is what the stand-in gives.
+static float operand(int r, size_t i)
+{
+    return (float)(i % 100) + (r == 0 ? 1e8f : r == 1 ? -1e8f : 1.0f);
+}
+static bool adds(adder *d)
+{
+    const size_t n = d->k->n, all = d->k->kind == SCATTER ? RANKS * n : n;
+    float *here = malloc(all * sizeof *here + 4), *from = NULL, *to = NULL;
+    cudaStream_t q;
+    ncclComm_t c;
+    bool ok = cudaSetDevice(d->rank) == cudaSuccess &&
+              cudaStreamCreateWithFlags(&q, cudaStreamNonBlocking) == cudaSuccess &&
+              cudaMalloc((void **)&from, all * sizeof *from + 4) == cudaSuccess &&
+              cudaMalloc((void **)&to, n * sizeof *to + 4) == cudaSuccess &&
+              ncclCommInitRank(&c, RANKS, d->id, d->rank) == ncclSuccess;
+    if (d->k->in_place) to = from + (d->k->kind == SCATTER ? (size_t)d->rank * n : 0);
+    for (size_t i = 0; i < all; i++) here[i] = operand(d->rank, i);
+    ok = ok &&
+         cudaMemcpyAsync(from, here, all * sizeof *here, cudaMemcpyHostToDevice, q) == cudaSuccess;
+    const ncclResult_t e =
+        !ok                     ? ncclInternalError
+        : d->k->kind == SCATTER ? ncclReduceScatter(from, to, n, ncclFloat32, ncclSum, c, q)
+        : d->k->kind == ALL     ? ncclAllReduce(from, to, n, ncclFloat32, ncclSum, c, q)
+                                : ncclReduce(from, to, n, ncclFloat32, ncclSum, 1, c, q);
+    ok = e == ncclSuccess &&
+         cudaMemcpyAsync(here, to, n * sizeof *here, cudaMemcpyDeviceToHost, q) == cudaSuccess &&
+         cudaStreamSynchronize(q) == cudaSuccess;
+    for (size_t i = 0; i < n && ok && (d->k->kind != TO_ONE || d->rank == 1); i++) {
+        const size_t at = (d->k->kind == SCATTER ? (size_t)d->rank * n : 0) + i;
+        ok = here[i] == operand(2, at) + operand(1, at) + operand(0, at);
+    }
+    free(here);
+    return ok && ncclCommDestroy(c) == ncclSuccess && zx_standin_said()[0] == '\0';
+}
+static void *run_adder(void *arg)
+{
+    adder *d = arg;
+    d->ok = adds(d);
+    return NULL;
+}
+static void ranks_add(void **state)
+{
+    adder d[RANKS];
+    pthread_t t[RANKS];
+    ncclUniqueId id;
+    assert_true(operand(2, 0) + operand(1, 0) + operand(0, 0) !=
+                operand(0, 0) + operand(1, 0) + operand(2, 0));
+    assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+    for (int i = 0; i < RANKS; i++) d[i] = (adder){.k = *state, .id = id, .rank = i};
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, run_adder, &d[i]), 0);
+    for (int i = 0; i < RANKS; i++) pthread_join(t[i], NULL);
+    for (int i = 0; i < RANKS; i++) assert_true(d[i].ok);
+    assert_string_equal(zx_standin_said(), "");
+}
+
 // Processes: nobody may have called CUDA before the fork, so rank 0's id comes over a page.
 static void processes_meet(void)
 {
@@ -253,12 +335,14 @@ static void wrong_calls(void **state ZX_UNUSED)
 
 int main(void)
 {
-    static struct CMUnitTest tests[ZX_COUNT(meetings) + 4];
+    static struct CMUnitTest tests[ZX_COUNT(meetings) + ZX_COUNT(sums) + 4];
     size_t n = 0;
     setenv("ZX_STANDIN_DEVICES", "3", 1);
     processes_meet();
     for (size_t i = 0; i < ZX_COUNT(meetings); i++)
         tests[n++] = zx_case(meetings[i].name, ranks_meet, &meetings[i]);
+    for (size_t i = 0; i < ZX_COUNT(sums); i++)
+        tests[n++] = zx_case(sums[i].name, ranks_add, &sums[i]);
     tests[n++] = zx_case("a peer that doesn't come", waits_for_ever, NULL);
     tests[n++] = zx_case("an asynchronous error", fails_later, NULL);
     tests[n++] = zx_case("sizes differ", sizes_differ, NULL);

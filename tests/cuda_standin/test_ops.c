@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "graph/autodiff.h"
+#include "kernels/cpu/common.h"
 #include "kernels/cuda/cuda.h"
 #include "tests/op_text.h"
 #include "tests/ops/cases.h"
@@ -32,6 +33,13 @@ static void give_back(void)
     while (n_held > 0) assert_ok(cudaFree(held[--n_held]));
 }
 
+static bool widens; // kernels are those of any float type
+static const zx_kernel *kernel_of(uint32_t op)
+{
+    return widens ? zx_cuda_kernel_of_any(op) : zx_cuda_kernel(op);
+}
+static bool large_blocks; // as much shared memory as there is
+
 typedef struct device_call {
     zx_view in[64], out[8]; // of device memory
     zx_call call;
@@ -45,8 +53,9 @@ static zx_status prepare(device_call *d, zx_op_id op, const zx_attrs *attrs, con
                          uint32_t n_in, const zx_view *out, uint32_t n_out, zx_err *err)
 {
     static const zx_rng rng = {1, 2, 3};
-    const zx_kernel *k = zx_cuda_kernel(op);
+    const zx_kernel *k = kernel_of(op);
     *d = (device_call){.cuda = {0, stream, 4, blas}};
+    if (large_blocks) d->cuda.shared_bytes = 99 << 10; // else the least that a device gives
     for (uint32_t i = 0; i < n_in; i++)
         if (in[i].data != NULL) d->in[i].type = in[i].type;
     for (uint32_t i = 0; i < n_out; i++)
@@ -76,7 +85,7 @@ static void *upload(const zx_view *v, size_t skew, cudaStream_t s)
 // Runs it; *out are host tensors that get the results.
 static void run(device_call *d, const zx_view *in, const zx_view *out, size_t skew, int over)
 {
-    const zx_kernel *k = zx_cuda_kernel(d->call.op);
+    const zx_kernel *k = kernel_of(d->call.op);
     zx_err err = {0};
     d->fault = hold(sizeof *d->fault);
     assert_ok(cudaMemsetAsync(d->fault, 0, sizeof *d->fault, d->cuda.stream));
@@ -137,6 +146,7 @@ static void check(zx_op_id op, const zx_attrs *attrs, const zx_view *in, uint32_
         device_call d;
         zx_view got[8];
         zx_standin_seed(seed);
+        large_blocks = seed == 1;
         const zx_status st = prepare(&d, op, attrs, in, n_in, want, n_out, &err);
         if (st == ZX_E_UNSUPPORTED && in[0].type.dtype == ZX_F64) return;
         assert_zx_ok(st, &err);
@@ -158,7 +168,7 @@ static void check(zx_op_id op, const zx_attrs *attrs, const zx_view *in, uint32_
             if (!rig_same(&over[0], &got[0]))
                 fail_msg("%s: other bits when written over input %u", zx_ops[op].word, i);
         }
-        if (zx_cuda_kernel(op)->release != NULL) zx_cuda_kernel(op)->release(d.state);
+        if (kernel_of(op)->release != NULL) kernel_of(op)->release(d.state);
         give_back();
         assert_string_equal(zx_standin_said(), "");
     }
@@ -253,21 +263,68 @@ static void gradients(void **state)
     zx_arena_free(&mem);
 }
 
-// ---- halves: the ops of training in f16 and bf16 ------------------------------------------------
+// ---- halves: every row once more in f16 and bf16
+// -------------------------------------------------
 
-// Exact results rounded once: those of the function in float32.
-static void halves(void **state ZX_UNUSED)
+// x in 16 bits, and *wide: what those are in float32.
+static zx_view narrow(zx_arena *mem, zx_view x, zx_dtype to, zx_view *wide)
 {
-    static const char *const types[] = {"f16[67]:far", "bf16[67]:far"};
-    for (size_t i = 0; i < ZX_COUNT(types); i++) {
-        const op_case row = {"", ZX_OP_SILU, types[i], "", i == 0 ? "f16[67]" : "bf16[67]", ""};
-        const void *at = &row;
-        values((void **)(uintptr_t)&at);
-        const op_case gelu = {"", ZX_OP_GELU, types[i], "MODE=1", i == 0 ? "f16[67]" : "bf16[67]",
-                              ""};
-        at = &gelu;
-        values((void **)(uintptr_t)&at);
+    zx_type t = x.type;
+    t.dtype = to;
+    const zx_view y = rig_view(mem, &t);
+    *wide = rig_view(mem, &x.type);
+    for (int64_t i = 0; i < zx_shape_count(&t.shape); i++) {
+        const double v = rig_get(&x, i);
+        ((uint16_t *)y.data)[i] = to == ZX_F16 ? zx_f64_to_f16(v) : zx_f64_to_bf16(v);
+        ((float *)wide->data)[i] = (float)rig_get(&y, i);
     }
+    return y;
+}
+
+// What the CPU makes in float32 of the same numbers, rounded once.
+static void halves_of(const op_case *row, zx_dtype to)
+{
+    zx_arena mem = {0};
+    zx_err err = {0};
+    zx_view in[8] = {{0}}, wide[8] = {{0}}, out[8], want[8];
+    const zx_type *in_types[8] = {0};
+    zx_type types[8];
+    op_arg args[8];
+    double *unused;
+    const zx_attrs attrs = op_text_attrs(row->attrs, &mem);
+    const uint32_t n_in = op_text_args(row->in, args, 8), n_out = zx_ops[row->op].n_out;
+    bool any = false;
+    for (uint32_t i = 0; i < n_in; i++) {
+        if (args[i].omitted) continue;
+        in[i] = wide[i] = rig_fill(&mem, &args[i].type, args[i].fill, i + 1, &unused);
+        if (args[i].type.dtype == ZX_F32) in[i] = narrow(&mem, wide[i], to, &wide[i]);
+        any = any || args[i].type.dtype == ZX_F32;
+        in_types[i] = &in[i].type;
+    }
+    const zx_op_args typed = {
+        .op = row->op, .attrs = &attrs, .n_in = n_in, .n_out = n_out, .in = in_types, .out = types};
+    any = any && zx_ops[row->op].infer(&typed, types, &err) == ZX_OK;
+    const char *text = row->out;
+    for (uint32_t i = 0; i < n_out && any; i++) {
+        const zx_type t = op_text_type(&text);
+        while (*text == ' ') text++;
+        out[i] = rig_view(&mem, &t);
+    }
+    if (any) rig_run(row->op, &attrs, wide, n_in, out, n_out, 1);
+    for (uint32_t i = 0; i < n_out && any; i++) {
+        zx_view again;
+        want[i] = out[i];
+        if (types[i].dtype == to) want[i] = narrow(&mem, out[i], to, &again);
+    }
+    widens = true;
+    if (any) check(row->op, &attrs, in, n_in, want, n_out, &mem);
+    widens = false;
+    zx_arena_free(&mem);
+}
+static void halves(void **state)
+{
+    halves_of(*state, ZX_BF16);
+    halves_of(*state, ZX_F16);
 }
 
 // ---- sizes at which launches differ: rows of a block, several tiles and pieces ------------------
@@ -308,10 +365,33 @@ static const op_case larger[] = {
      "f32[2,3] i64[2,3]", ""},
     {"heads of 128", ZX_OP_ATTENTION, "f32[1,2,3,128] f32[1,1,40,128] f32[1,1,40,120]", "SCALE=0.1",
      "f32[1,2,3,120] f32[1,2,3]", ""},
-    {"their gradient", ZX_OP_ATTENTION_GRAD,
-     "f32[1,1,40,100] f32[1,1,40,128] f32[1,1,50,128] f32[1,1,50,100] f32[1,1,40,100] "
-     "f32[1,1,40]:pos",
-     "SCALE=0.05", "f32[1,1,40,128] f32[1,1,50,128] f32[1,1,50,100]", ""},
+    {"heads of 129", ZX_OP_ATTENTION, "f32[1,1,40,129] f32[1,1,40,129] f32[1,1,40,129]",
+     "SCALE=0.1 CAUSAL=1", "f32[1,1,40,129] f32[1,1,40]", ""},
+    {"heads of 240", ZX_OP_ATTENTION, "f32[1,2,35,240] f32[1,1,50,240] f32[1,1,50,240]",
+     "SCALE=0.03", "f32[1,2,35,240] f32[1,2,35]", ""},
+    {"heads of 256", ZX_OP_ATTENTION, "f32[1,2,20,256] f32[1,1,40,256] f32[1,1,40,256] f32[20,40]",
+     "SCALE=0.06", "f32[1,2,20,256] f32[1,2,20]", ""},
+    {"heads of 256, values of 8", ZX_OP_ATTENTION, "f32[1,1,20,256] f32[1,1,40,256] f32[1,1,40,8]",
+     "SCALE=0.06", "f32[1,1,20,8] f32[1,1,20]", ""},
+    {"heads of 8, values of 256", ZX_OP_ATTENTION, "f32[1,1,20,8] f32[1,1,40,8] f32[1,1,40,256]",
+     "SCALE=0.3", "f32[1,1,20,256] f32[1,1,20]", ""},
+    {"heads of 256 side by side", ZX_OP_PACKED_ATTENTION, "f32[1,20,768]",
+     "HEADS=1 KV_HEADS=1 SCALE=0.06 CAUSAL=1", "f32[1,20,256] f32[1,1,20]", ""},
+#define GRADIENT(size, n)                                                                          \
+    {                                                                                              \
+        "gradient of heads of " size, ZX_OP_ATTENTION_GRAD,                                        \
+            "f32[1,1,40," n "] f32[1,1,40," size "] f32[1,1,50," size "] f32[1,1,50," n            \
+            "] f32[1,1,40," n "] f32[1,1,40]:pos",                                                 \
+            "SCALE=0.05", "f32[1,1,40," size "] f32[1,1,50," size "] f32[1,1,50," n "]", ""        \
+    }
+    GRADIENT("8", "16"),
+    GRADIENT("64", "64"),
+    GRADIENT("128", "100"),
+    GRADIENT("136", "136"),
+    GRADIENT("240", "240"),
+    GRADIENT("256", "256"),
+    GRADIENT("16", "256"),
+#undef GRADIENT
 };
 
 // Every kernel of cuda.h ran for some op.
@@ -345,15 +425,16 @@ static int start(void **state ZX_UNUSED)
 
 int main(void)
 {
-    static struct CMUnitTest tests[2 * ZX_COUNT(cases) + ZX_COUNT(larger) + 2];
+    static struct CMUnitTest tests[3 * ZX_COUNT(cases) + ZX_COUNT(larger) + 1];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(cases); i++) {
         if (zx_cuda_kernel(cases[i].op) != NULL)
             tests[n++] = zx_case(cases[i].name, values, &cases[i]);
         if (cases[i].differentiated[0] != '\0')
             tests[n++] = zx_case(cases[i].name, gradients, &cases[i]);
+        if (zx_cuda_kernel(cases[i].op) != NULL && strchr(cases[i].in, 'f') != NULL)
+            tests[n++] = zx_case(cases[i].name, halves, &cases[i]);
     }
-    tests[n++] = zx_case("halves", halves, NULL);
     for (size_t i = 0; i < ZX_COUNT(larger); i++)
         tests[n++] = zx_case(larger[i].name, values, &larger[i]);
     tests[n++] = zx_case("every kernel", every_kernel, NULL);

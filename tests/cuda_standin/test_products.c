@@ -78,6 +78,76 @@ static void over_nothing(void **state ZX_UNUSED)
     assert_string_equal(zx_standin_said(), "");
 }
 
+// ---- TF32 ---------------------------------------------------------------------------------------
+
+// 1 + 2^-12 has more bits than TF32 keeps, 1 + 2^-10 as many.
+static void rounded(void **state ZX_UNUSED)
+{
+    static const zx_product one = {
+        .m = 1, .k = 1, .n = 2, .a_row = 1, .a_col = 1, .b_row = 2, .b_col = 1, .alpha = 1};
+    const float fine = 1 + 0x1p-12f, kept = 1 + 0x1p-10f;
+    const float here[] = {fine, kept};
+    float *a = numbers(1, 1), *b = on_device(sizeof here), *y = on_device(8);
+    assert_ok(cudaMemcpyAsync(b, here, sizeof here, cudaMemcpyHostToDevice, at.stream));
+    for (int tf32 = 0; tf32 < 2; tf32++) {
+        zx_err err = {0};
+        zx_cuda_product *p;
+        at.tf32 = tf32 == 1;
+        assert_zx_ok(zx_cuda_product_open(&at, &one, ZX_F32, false, &p, &err), &err);
+        void *work = on_device((size_t)zx_cuda_product_work(p) + 1);
+        assert_zx_ok(zx_cuda_product_run(p, &at, a, b, NULL, y, work, &err), &err);
+        expect(y, (const float[]){tf32 == 1 ? 1.0f : fine, kept}, 2);
+        zx_cuda_product_close(p);
+    }
+    assert_string_equal(zx_standin_said(), "");
+}
+
+// ---- epilogues ----------------------------------------------------------------------------------
+
+// [2,1] x [1,8]: rows of y are 1..8 and 2..16.
+static const zx_product wide = {
+    .m = 2, .k = 1, .n = 8, .a_row = 1, .a_col = 1, .b_row = 8, .b_col = 1, .alpha = 1};
+static const struct beside_case {
+    const char *name;
+    zx_cuda_beside beside;
+    int64_t n; // columns; 8: cuBLASLt has it
+    float sums[8];
+    uint32_t n_sums;
+} besides[] = {
+    {"what the GELU is of is kept", ZX_BESIDE_GELU, 8, {0}, 0},
+    {"rows of other sizes aren't", ZX_BESIDE_GELU, 7, {0}, 0},
+    {"a slope and sums down", ZX_BESIDE_DGELU_SUM, 8, {3, 6, 9, 12, 15, 18, 21, 24}, 8},
+    {"a slope", ZX_BESIDE_DGELU, 8, {0}, 0},
+    {"sums of a", ZX_BESIDE_SUM_A, 8, {1, 2}, 2},
+    {"sums of b", ZX_BESIDE_SUM_B, 7, {1, 2, 3, 4, 5, 6, 7}, 7},
+};
+static void done_beside(void **state)
+{
+    const struct beside_case *k = *state;
+    const bool gelu = k->beside == ZX_BESIDE_GELU;
+    zx_err err = {0};
+    zx_cuda_product *p;
+    zx_product product = wide;
+    product.n = product.b_row = k->n;
+    assert_zx_ok(zx_cuda_product_open_beside(&at, &product, ZX_F32, k->beside, &p, &err), &err);
+    const bool has_aux = gelu || k->n_sums == 0 || k->beside == ZX_BESIDE_DGELU_SUM;
+    assert_int_equal(p != NULL, k->n == 8 || !has_aux);
+    if (p == NULL) return;
+    // The slope of the GELU far out is 1, and so is the GELU of x over x.
+    float *a = numbers(2, 1), *b = numbers((size_t)k->n, 1), *y = on_device(64);
+    float *aux = numbers(16, 50), *sums = on_device(32), got[16];
+    void *work = on_device((size_t)zx_cuda_product_work(p) + 1);
+    assert_zx_ok(zx_cuda_product_run_beside(p, &at, a, b, NULL, y, aux, sums, work, &err), &err);
+    expect(sums, k->sums, k->n_sums);
+    if (gelu) expect(aux, (const float[]){1, 2, 3, 4, 5, 6, 7, 8, 2, 4, 6, 8, 10}, 13);
+    assert_ok(cudaMemcpyAsync(got, y, sizeof got, cudaMemcpyDeviceToHost, at.stream));
+    assert_ok(cudaStreamSynchronize(at.stream));
+    assert_float_equal(got[0], gelu ? 0.841192f : 1.0f, 1e-6);
+    assert_float_equal(got[2 * k->n - 1], (float)(2 * k->n), 1e-6);
+    zx_cuda_product_close(p);
+    assert_string_equal(zx_standin_said(), "");
+}
+
 // ---- wrong calls and failing ones ---------------------------------------------------------------
 
 enum { FINE, MISALIGNED, SHORT_Y, HOST_A, SHORT_WORK, Y_IS_A };
@@ -147,11 +217,14 @@ static void fails_later(void **state ZX_UNUSED)
 
 int main(void)
 {
-    static struct CMUnitTest tests[ZX_COUNT(wrongs) + 3];
+    static struct CMUnitTest tests[ZX_COUNT(wrongs) + ZX_COUNT(besides) + 4];
     size_t n = 0;
     tests[n++] = zx_case("added to what is there", added, NULL);
     tests[n++] = zx_case("over nothing", over_nothing, NULL);
     tests[n++] = zx_case("a device that fails later", fails_later, NULL);
+    tests[n++] = zx_case("TF32", rounded, NULL);
+    for (size_t i = 0; i < ZX_COUNT(besides); i++)
+        tests[n++] = zx_case(besides[i].name, done_beside, &besides[i]);
     for (size_t i = 0; i < ZX_COUNT(wrongs); i++)
         tests[n++] = zx_case(wrongs[i].name, wrong, &wrongs[i]);
     for (size_t i = 0; i < n; i++) tests[i].setup_func = start;

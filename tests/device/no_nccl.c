@@ -27,6 +27,12 @@ NONE(ncclGroupStart, void)
 NONE(ncclGroupEnd, void)
 NONE(ncclAllGather, const void *from U, void *to U, size_t count U, ncclDataType_t type U,
      ncclComm_t comm U, cudaStream_t stream U)
+NONE(ncclReduceScatter, const void *from U, void *to U, size_t count U, ncclDataType_t type U,
+     ncclRedOp_t what U, ncclComm_t comm U, cudaStream_t stream U)
+NONE(ncclAllReduce, const void *from U, void *to U, size_t count U, ncclDataType_t type U,
+     ncclRedOp_t what U, ncclComm_t comm U, cudaStream_t stream U)
+NONE(ncclReduce, const void *from U, void *to U, size_t count U, ncclDataType_t type U,
+     ncclRedOp_t what U, int root U, ncclComm_t comm U, cudaStream_t stream U)
 NONE(ncclSend, const void *from U, size_t count U, ncclDataType_t type U, int peer U,
      ncclComm_t comm U, cudaStream_t stream U)
 NONE(ncclRecv, void *to U, size_t count U, ncclDataType_t type U, int peer U, ncclComm_t comm U,

@@ -32,7 +32,8 @@ naive_fn *naive_of(zx_op_id op);
     X(scatter_add_elements) X(gather_nd) X(scatter_elements) X(scatter_nd) X(one_hot) X(top_k)     \
     X(arg) X(reduce) X(sum_to) X(matmul) X(conv) X(conv_grad_x) X(conv_grad_w) X(max_pool)         \
     X(avg_pool) X(resize) X(layer_norm) X(batch_norm) X(softmax) X(cross_entropy) X(nll_loss)  \
-    X(attention) X(packed_attention) X(rotary_embedding) X(linear_cross_entropy) X(glu)
+    X(attention) X(packed_attention) X(rotary_embedding) X(linear_cross_entropy) X(glu)        \
+    X(matmul_gelu) X(matmul_dgelu) X(matmul_sum)
 // clang-format on
 #define X(name) naive_fn naive_##name;
 NAIVE_MAP(X)

@@ -29,6 +29,51 @@ void naive_matmul(const naive_call *c)
     }
 }
 
+// ---- a product and its epilogue
+// ------------------------------------------------------------------
+
+static double gelu(double x, bool by_tanh)
+{
+    const double t = tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x));
+    return 0.5 * x * (1 + (by_tanh ? t : erf(x / sqrt(2.0))));
+}
+void naive_matmul_gelu(const naive_call *c)
+{
+    const bool by_tanh = zx_attr_int(c->attrs, ZX_A_MODE, 0) == 1;
+    naive_matmul(c);
+    for (int64_t i = 0; i < naive_count(c->out); i++) {
+        c->out[1].x[i] = c->out->x[i];
+        c->out->x[i] = gelu(c->out->x[i], by_tanh);
+    }
+}
+// The slope by a difference that double has digits for.
+void naive_matmul_dgelu(const naive_call *c)
+{
+    const bool by_tanh = zx_attr_int(c->attrs, ZX_A_MODE, 0) == 1;
+    const naive_tensor in[3] = {c->in[0], c->in[1]};
+    const int64_t n = c->out[1].type.shape.dim[0];
+    naive_matmul(&(naive_call){.op = c->op, .attrs = c->attrs, .in = in, .out = c->out});
+    for (int64_t i = 0; i < n; i++) c->out[1].x[i] = 0;
+    for (int64_t i = 0; i < naive_count(c->out); i++) {
+        const double x = c->in[2].x[i], h = 1e-5;
+        c->out->x[i] *= (gelu(x + h, by_tanh) - gelu(x - h, by_tanh)) / (2 * h);
+        c->out[1].x[i % n] += c->out->x[i];
+    }
+}
+void naive_matmul_sum(const naive_call *c)
+{
+    const int of = zx_attr_int(c->attrs, ZX_A_MODE, 0) != 0 ? 0 : 1;
+    const bool turned = zx_attr_int(c->attrs, of == 0 ? ZX_A_TRANS_A : ZX_A_TRANS_B, 0) != 0;
+    const naive_tensor in[3] = {c->in[0], c->in[1]};
+    const zx_shape *s = &c->in[of].type.shape;
+    naive_matmul(&(naive_call){.op = c->op, .attrs = c->attrs, .in = in, .out = c->out});
+    for (int64_t i = 0; i < naive_count(&c->out[1]); i++) c->out[1].x[i] = 0;
+    for (int64_t i = 0; i < naive_count(&c->in[of]); i++) {
+        const int64_t row = i / s->dim[1], column = i % s->dim[1];
+        c->out[1].x[turned == (of == 0) ? column : row] += c->in[of].x[i];
+    }
+}
+
 // ---- windows
 // ---------------------------------------------------------------------------------------
 

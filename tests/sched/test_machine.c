@@ -150,6 +150,22 @@ static void test_link(void **state ZX_UNUSED)
     assert_true(zx_gather_seconds(&m, 1, 100000000) == 0);
 }
 
+// As large a part of TF32's peak as 16-bit operands achieve of theirs; a V100 has no TF32.
+static void test_tf32(void **state ZX_UNUSED)
+{
+    static const char *const names[] = {"a100", "v100"};
+    for (size_t i = 0; i < ZX_COUNT(names); i++) {
+        zx_machine m, had;
+        zx_err err = {0};
+        assert_zx_ok(zx_machine_find(names[i], 0, &had, &err), &err);
+        m = had;
+        zx_machine_tf32(&m);
+        assert_true(i == 0 ? near(m.flops, had.flops_16 / 2, 1e-9) : m.flops == had.flops);
+        assert_true(m.peak == (i == 0 ? 156e12 : had.peak));
+        assert_true(m.flops_16 == had.flops_16 && m.peak_16 == had.peak_16);
+    }
+}
+
 // Products of 16-bit operands have a rate of their own.
 static void test_products(void **state ZX_UNUSED)
 {
@@ -277,10 +293,10 @@ static void test_text(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(curves) + ZX_COUNT(rows) + ZX_COUNT(texts) + 5] = {
-        cmocka_unit_test(test_links), cmocka_unit_test(test_host), cmocka_unit_test(test_link),
-        cmocka_unit_test(test_products), cmocka_unit_test(test_json)};
-    size_t n = 5;
+    struct CMUnitTest tests[ZX_COUNT(curves) + ZX_COUNT(rows) + ZX_COUNT(texts) + 6] = {
+        cmocka_unit_test(test_links),    cmocka_unit_test(test_host), cmocka_unit_test(test_link),
+        cmocka_unit_test(test_products), cmocka_unit_test(test_json), cmocka_unit_test(test_tf32)};
+    size_t n = 6;
     for (size_t i = 0; i < ZX_COUNT(curves); i++)
         tests[n++] = zx_case(curves[i].name, test_curve, &curves[i]);
     for (size_t i = 0; i < ZX_COUNT(rows); i++)

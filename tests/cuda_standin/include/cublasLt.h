@@ -25,18 +25,31 @@ typedef enum cublasStatus {
 #undef X
 } cublasStatus_t;
 typedef enum cublasOperation { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 } cublasOperation_t;
-typedef enum cublasComputeType { CUBLAS_COMPUTE_32F = 68 } cublasComputeType_t;
+typedef enum cublasComputeType {
+    CUBLAS_COMPUTE_32F = 68,
+    CUBLAS_COMPUTE_32F_FAST_TF32 = 77 // float32 operands with 10 bits behind the point
+} cublasComputeType_t;
 typedef enum cudaDataType { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 } cudaDataType;
 
 typedef enum cublasLtEpilogue {
     CUBLASLT_EPILOGUE_DEFAULT = 1,
-    CUBLASLT_EPILOGUE_BIAS = 4 // of D's rows, added to every column
+    CUBLASLT_EPILOGUE_BIAS = 4, // of D's rows, added to every column
+    // GELU by tanh; AUX: of what is written to the auxiliary matrix
+    CUBLASLT_EPILOGUE_GELU_AUX = 160,
+    CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 164,
+    // Times the slope of that GELU at the auxiliary matrix; BGRAD: sums of D's rows into the bias
+    CUBLASLT_EPILOGUE_DGELU = 192,
+    CUBLASLT_EPILOGUE_DGELU_BGRAD = 208,
+    CUBLASLT_EPILOGUE_BGRADA = 256, // sums of A over the inner size into the bias, one a row of D
+    CUBLASLT_EPILOGUE_BGRADB = 512  // the same of B, one a column of D
 } cublasLtEpilogue_t;
 typedef enum cublasLtMatmulDescAttributes {
-    CUBLASLT_MATMUL_DESC_TRANSA = 3,      // int32_t
-    CUBLASLT_MATMUL_DESC_TRANSB = 4,      // int32_t
-    CUBLASLT_MATMUL_DESC_EPILOGUE = 7,    // uint32_t
-    CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8 // const void *
+    CUBLASLT_MATMUL_DESC_TRANSA = 3,                // int32_t
+    CUBLASLT_MATMUL_DESC_TRANSB = 4,                // int32_t
+    CUBLASLT_MATMUL_DESC_EPILOGUE = 7,              // uint32_t
+    CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,          // void *
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11, // void *
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12       // int64_t, a multiple of 8
 } cublasLtMatmulDescAttributes_t;
 typedef enum cublasLtMatrixLayoutAttribute {
     CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5,         // int32_t

@@ -25,6 +25,7 @@ typedef enum ncclResult {
 #undef X
 } ncclResult_t;
 typedef enum ncclDataType { ncclUint8 = 1, ncclFloat32 = 7 } ncclDataType_t;
+typedef enum ncclRedOp { ncclSum = 0 } ncclRedOp_t;
 
 #define NCCL_UNIQUE_ID_BYTES 128
 typedef struct ncclUniqueId {
@@ -44,6 +45,14 @@ ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream);
+// Sums over the ranks, in whatever order; in place where a rank's result has the place of its
+// operand (ReduceScatter: of its piece of it).
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t what, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t what, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                        ncclRedOp_t what, int root, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
