@@ -1,8 +1,9 @@
 // calibrate.c - measures this host, all ranks at work at the same time, as they are in a step.
 //
-// Each kind of work is done in pieces of a few milliseconds for a fixed time; the fastest tenth
-// counts, so that other load doesn't while ranks slow each other down in every piece. Figures have
-// three digits: more would be noise.
+// Work of all kinds is done in turn, round after round, in pieces of a millisecond or less: so all
+// figures are of the same moments, and caches are as others leave them. Of each work the fastest
+// tenth of the pieces counts, so that other load doesn't while ranks slow each other down in every
+// piece. Figures have three digits: more would be noise.
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/calibrate.h"
 
@@ -13,73 +14,95 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "graph/op.h"
 #include "kernels/cpu/cpu.h"
+#include "runtime/calibrate_op.h"
 #include "runtime/memory.h"
 #include "runtime/stream.h"
 
-#define PIECES 64     // that are looked at, of one kind of work
-#define EACH 0.2      // seconds of one kind of work
+#define PIECES 256    // that are looked at, of one kind of work
+#define LASTS 1.8     // seconds of all work
+#define TIMED 2       // pieces of a work in a round, after one that only warms up
 #define MOST_TEAMS 16 // ranks that work at the same time
 #define ELEMENTS (1 << 20)
 #define ARRAYS 4
-#define ROWS 256 // a product: [ROWS, WIDTH] x [WIDTH, WIDTH]
-#define WIDTH 768
 #define MEETINGS 100
 #define SPINS 2000      // as sessions have it
+#define SMALL_RUNS 100  // of the least operator of one thread, in a piece
+#define SHARED 16384    // elements of the least operator that several threads share
 #define LEAST_OP 0.5e-6 // of an execution, beside its kernel
+#define LEAST_PART 0.02 // of a kind's time that isn't its products'
 
-typedef struct prepared { // a kernel on views, ready to run again and again
-    const zx_kernel *kernel;
-    zx_call call;
-    zx_view in[2], out;
-    void *state;
-} prepared;
+enum { PRODUCT, ADD, NEAR, COPY, SUM, UPDATE, SMALL, KINDS, WORKS = KINDS + ZX_KIND_COUNT };
 
 typedef struct team team;
-typedef double work_fn(team *t); // does a piece; returns how much that was
+typedef double work_fn(team *t, uint32_t work); // does a piece; returns how much that was
 
 typedef struct shared {
     uint32_t ranks, threads;
+    bool over; // written by the first team, between barriers
     pthread_barrier_t meet;
 } shared;
 
 struct team { // one rank
     shared *all;
+    bool first; // says when the last round was
     float *array[ARRAYS];
-    prepared product, add, small;
-    double rate[5], op_seconds;
+    zx_bench_room room;
+    zx_bench_op op[WORKS]; // of works that are an operator
+    uint32_t turn;
+    double amount[WORKS], seconds[WORKS][PIECES];
+    uint32_t n[WORKS]; // pieces
     zx_status st;
     zx_err err;
 };
 
 // ---- pieces -------------------------------------------------------------------------------------
 
-static double run_product(team *t)
+static void run_op(team *t, uint32_t work)
 {
-    t->st = t->product.kernel->run(&t->product.call, &t->err);
-    return 2.0 * ROWS * WIDTH * WIDTH;
+    if (t->st == ZX_OK) t->st = zx_bench_run(&t->op[work], t->turn++, &t->err);
 }
 
-static double run_add(team *t)
+static double run_product(team *t, uint32_t work)
 {
-    t->st = t->add.kernel->run(&t->add.call, &t->err);
-    return 3.0 * sizeof(float) * ELEMENTS;
+    run_op(t, work);
+    return t->op[work].cost.flops;
 }
 
-static double run_small(team *t)
+static double run_add(team *t, uint32_t work)
 {
-    for (int i = 0; i < 100; i++) t->st = t->small.kernel->run(&t->small.call, &t->err);
-    return 100;
+    run_op(t, work);
+    return t->op[work].cost.bytes;
 }
 
-static double run_copy(team *t)
+static double run_near(team *t, uint32_t work)
+{
+    if (t->st == ZX_OK) t->st = zx_bench_run(&t->op[work], 0, &t->err);
+    return t->op[work].cost.bytes;
+}
+
+static double run_kind(team *t, uint32_t work)
+{
+    run_op(t, work);
+    return t->op[work].amount;
+}
+
+// One that threads share: one of them has just written what they read, as in many a step.
+static double run_small(team *t, uint32_t work)
+{
+    const int runs = t->all->threads > 1 ? 1 : SMALL_RUNS;
+    zx_bench_op *op = &t->op[work];
+    for (int i = 0; i < runs && t->st == ZX_OK; i++) t->st = zx_bench_run(op, 0, &t->err);
+    return runs;
+}
+
+static double run_copy(team *t, uint32_t work ZX_UNUSED)
 {
     memcpy(t->array[0], t->array[1], sizeof(float) * ELEMENTS);
     return sizeof(float) * (double)ELEMENTS;
 }
 
-static double run_sum(team *t)
+static double run_sum(team *t, uint32_t work ZX_UNUSED)
 {
     const float *from[MOST_TEAMS];
     const uint32_t n = t->all->ranks < MOST_TEAMS ? t->all->ranks : MOST_TEAMS;
@@ -89,7 +112,7 @@ static double run_sum(team *t)
     return sizeof(float) * (double)elements * n;
 }
 
-static double run_update(team *t)
+static double run_update(team *t, uint32_t work ZX_UNUSED)
 {
     static const zx_adam_args args = {.beta1 = 0.9,
                                       .beta2 = 0.999,
@@ -103,69 +126,14 @@ static double run_update(team *t)
     return 7.0 * sizeof(float) * ELEMENTS;
 }
 
+static work_fn *const fixed[KINDS] = {
+    [PRODUCT] = run_product, [ADD] = run_add,       [NEAR] = run_near,   [COPY] = run_copy,
+    [SUM] = run_sum,         [UPDATE] = run_update, [SMALL] = run_small,
+};
+
 // ---- a team -------------------------------------------------------------------------------------
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-// How much a second, by the fastest tenth of the pieces; the first one only warms up.
-static double rate_of(team *t, work_fn *work)
-{
-    double seconds[PIECES], amount = 1;
-    int n = 0;
-    pthread_barrier_wait(&t->all->meet);
-    if (t->st != ZX_OK) return 1;
-    work(t);
-    const double until = zx_seconds() + EACH;
-    do {
-        const double from = zx_seconds();
-        amount = work(t);
-        seconds[n++ % PIECES] = zx_seconds() - from;
-    } while (zx_seconds() < until);
-    if (n > PIECES) n = PIECES;
-    qsort(seconds, (size_t)n, sizeof *seconds, by_value);
-    const double fast = seconds[n / 10];
-    return amount / (fast > 1e-9 ? fast : 1e-9);
-}
-
-static zx_view view_of(float *data, int64_t rows, int64_t columns)
-{
-    return (zx_view){data, {ZX_F32, {2, {rows, columns}}}};
-}
-
-static void prepare(team *t, prepared *p, uint32_t op, zx_view a, zx_view b, zx_view out)
-{
-    static const zx_attrs none = {0};
-    uint64_t bytes = 0;
-    p->in[0] = a;
-    p->in[1] = b;
-    p->out = out;
-    p->kernel = zx_cpu_kernel(op);
-    p->call = (zx_call){.op = op,
-                        .n_in = 2,
-                        .n_out = 1,
-                        .in = p->in,
-                        .out = &p->out,
-                        .attrs = &none,
-                        .threads = (int)t->all->threads};
-    if (t->st != ZX_OK || p->kernel->prepare == NULL) return;
-    t->st = p->kernel->prepare(&p->call, &bytes, &p->state, &t->err);
-    p->call.state = p->state;
-    if (t->st != ZX_OK || bytes == 0) return;
-    p->call.work = aligned_alloc(ZX_ALIGN, (size_t)zx_align_up(bytes, ZX_ALIGN));
-    if (p->call.work == NULL) t->st = ZX_FAIL(&t->err, ZX_E_DEVICE, "no memory to calibrate in");
-}
-
-static void release(prepared *p)
-{
-    if (p->kernel != NULL && p->kernel->release != NULL) p->kernel->release(p->state);
-    free(p->call.work);
-}
-
-static void open_team(team *t)
+static void open_arrays(team *t)
 {
     for (int i = 0; i < ARRAYS; i++) {
         t->array[i] = aligned_alloc(ZX_ALIGN, sizeof(float) * ELEMENTS);
@@ -175,32 +143,80 @@ static void open_team(team *t)
         }
         for (int k = 0; k < ELEMENTS; k++) t->array[i][k] = (float)(k % 13) / 16;
     }
-    float *const *x = t->array;
-    prepare(t, &t->product, ZX_OP_MATMUL, view_of(x[0], ROWS, WIDTH), view_of(x[1], WIDTH, WIDTH),
-            view_of(x[2], ROWS, WIDTH));
-    prepare(t, &t->add, ZX_OP_ADD, view_of(x[0], 1024, ELEMENTS / 1024),
-            view_of(x[1], 1024, ELEMENTS / 1024), view_of(x[2], 1024, ELEMENTS / 1024));
-    prepare(t, &t->small, ZX_OP_ADD, view_of(x[0], 1, 16), view_of(x[1], 1, 16),
-            view_of(x[2], 1, 16));
+}
+
+static zx_status open_ops(team *t)
+{
+    const int threads = (int)t->all->threads;
+    const int64_t small = threads > 1 ? SHARED : 16;
+    const struct {
+        uint32_t work, op;
+        zx_shape x, y;
+    } ops[] = {
+        {PRODUCT, ZX_OP_MATMUL, {2, {256, 768}}, {2, {768, 768}}},
+        {ADD, ZX_OP_ADD, {2, {1024, ELEMENTS / 1024}}, {2, {1024, ELEMENTS / 1024}}},
+        {NEAR, ZX_OP_ADD, {2, {128, 128}}, {2, {128, 128}}},
+        {SMALL, ZX_OP_ADD, {2, {1, small}}, {2, {1, small}}},
+    };
+    ZX_TRY(zx_bench_room_open(&t->room, &t->err));
+    for (size_t i = 0; i < ZX_COUNT(ops); i++)
+        ZX_TRY(zx_bench_open(&t->op[ops[i].work], ops[i].op, &t->room, &ops[i].x, &ops[i].y,
+                             threads, &t->err));
+    for (uint32_t k = 0; k < ZX_KIND_COUNT; k++)
+        ZX_TRY(zx_bench_open_kind(&t->op[KINDS + k], k, &t->room, threads, &t->err));
+    return ZX_OK;
 }
 
 static void close_team(team *t)
 {
-    release(&t->product);
-    release(&t->add);
-    release(&t->small);
+    for (uint32_t w = 0; w < WORKS; w++) zx_bench_close(&t->op[w]);
+    zx_bench_room_close(&t->room);
     for (int i = 0; i < ARRAYS; i++) free(t->array[i]);
+}
+
+static void write_operands(team *t, uint32_t work)
+{
+    for (uint32_t i = 0; i < t->op[work].call.n_in; i++) {
+        float *x = t->op[work].in[i].data;
+        for (int64_t k = 0; k < SHARED; k++) x[k] = (float)(k % 13) / 16;
+    }
+}
+
+// A team that has failed still meets the others.
+static void do_work(team *t, uint32_t work)
+{
+    work_fn *run = work < KINDS ? fixed[work] : run_kind;
+    pthread_barrier_wait(&t->all->meet);
+    if (t->st != ZX_OK) return;
+    run(t, work);
+    for (int i = 0; i < TIMED; i++) {
+        if (work == SMALL && t->all->threads > 1) write_operands(t, work);
+        const double from = zx_seconds();
+        t->amount[work] = run(t, work);
+        t->seconds[work][t->n[work]++ % PIECES] = zx_seconds() - from;
+    }
 }
 
 static void *run_team(void *arg)
 {
-    static work_fn *const works[] = {run_product, run_add, run_copy, run_sum, run_update};
     team *t = arg;
-    open_team(t);
-    for (size_t i = 0; i < ZX_COUNT(works); i++) t->rate[i] = rate_of(t, works[i]);
-    t->op_seconds = LEAST_OP + 1 / rate_of(t, run_small);
+    open_arrays(t);
+    if (t->st == ZX_OK) t->st = open_ops(t);
+    const double until = zx_seconds() + LASTS;
+    do {
+        for (uint32_t w = 0; w < WORKS; w++) do_work(t, w);
+        pthread_barrier_wait(&t->all->meet);
+        if (t->first) t->all->over = zx_seconds() > until;
+        pthread_barrier_wait(&t->all->meet);
+    } while (!t->all->over);
     close_team(t);
     return NULL;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
 }
 
 // ---- meeting ------------------------------------------------------------------------------------
@@ -296,14 +312,46 @@ static double three_digits(double x)
     return strtod(text, NULL);
 }
 
-// The median team's: they do the same.
-static double median_of(const team *teams, uint32_t n, size_t which)
+// Seconds of a work's amount: the fastest tenth of a team's pieces, of what threads only meet for
+// the fastest one; and of the teams, which do the same, the median.
+static double seconds_of(team *teams, uint32_t n, uint32_t work)
 {
     double x[MOST_TEAMS];
-    for (uint32_t i = 0; i < n; i++)
-        x[i] = which < ZX_COUNT(teams->rate) ? teams[i].rate[which] : teams[i].op_seconds;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t pieces = teams[i].n[work] < PIECES ? teams[i].n[work] : PIECES;
+        qsort(teams[i].seconds[work], pieces, sizeof *x, by_value);
+        x[i] = teams[i].seconds[work][work == SMALL ? 0 : pieces / 10];
+    }
     qsort(x, n, sizeof *x, by_value);
-    return three_digits(x[n / 2]);
+    return x[n / 2] > 1e-9 ? x[n / 2] : 1e-9;
+}
+
+static double rate_of(team *teams, uint32_t n, uint32_t work)
+{
+    return three_digits(teams->amount[work] / seconds_of(teams, n, work));
+}
+
+// Amounts a second beside products, as zx_trace_seconds adds them.
+static double kind_rate_of(team *teams, uint32_t n, uint32_t kind, const zx_machine *m)
+{
+    const zx_bench_op *op = &teams->op[KINDS + kind];
+    const double seconds = seconds_of(teams, n, KINDS + kind);
+    const double beside = seconds + LEAST_OP - m->op_seconds - op->cost.flops / m->flops;
+    return three_digits(op->amount / fmax(beside, LEAST_PART * seconds));
+}
+
+static void say(team *teams, uint32_t n, zx_machine *out)
+{
+    out->flops = out->flops_16 = rate_of(teams, n, PRODUCT);
+    out->memory = rate_of(teams, n, ADD);
+    out->near = rate_of(teams, n, NEAR);
+    out->copy = rate_of(teams, n, COPY);
+    out->sum = rate_of(teams, n, SUM);
+    out->update = rate_of(teams, n, UPDATE);
+    const double small = seconds_of(teams, n, SMALL) / teams->amount[SMALL];
+    const double moves = teams->op[SMALL].cost.bytes / out->memory;
+    out->op_seconds = three_digits(LEAST_OP + (out->threads > 1 ? fmax(small - moves, 0) : small));
+    for (uint32_t k = 0; k < ZX_KIND_COUNT; k++) out->rates[k] = kind_rate_of(teams, n, k, out);
 }
 
 zx_status zx_calibrate(uint32_t ranks, uint32_t threads, zx_machine *out, zx_err *err)
@@ -316,18 +364,14 @@ zx_status zx_calibrate(uint32_t ranks, uint32_t threads, zx_machine *out, zx_err
     team *teams = calloc(n, sizeof *teams);
     if (teams == NULL) return ZX_FAIL(err, ZX_E_DEVICE, "no memory to calibrate in");
     for (uint32_t i = 0; i < n; i++) teams[i].all = &all;
+    teams->first = true;
     run_all(run_team, teams, sizeof *teams, &n, &all.meet);
     zx_status st = ZX_OK;
     for (uint32_t i = 0; i < n && st == ZX_OK; i++)
         if (teams[i].st != ZX_OK) st = zx_err_merge(err, &teams[i].err);
     *out = zx_machine_host(ranks, threads);
     snprintf(out->name, sizeof out->name, "host %ux%u", ranks, threads);
-    out->flops = out->flops_16 = median_of(teams, n, 0);
-    out->memory = median_of(teams, n, 1);
-    out->copy = median_of(teams, n, 2);
-    out->sum = median_of(teams, n, 3);
-    out->update = median_of(teams, n, 4);
-    out->op_seconds = median_of(teams, n, 5);
+    if (st == ZX_OK) say(teams, n, out);
     out->cores = (double)cores / ranks;
     const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE); // 0 or less where it isn't known
     out->cache = cache > 0 ? (double)cache : 0;

@@ -9,6 +9,7 @@
 
 #include "graph/base/arena.h"
 #include "graph/base/text.h"
+#include "sched/kinds.h"
 
 #define ZX_CURVE_POINTS 24
 typedef struct zx_curve {
@@ -38,11 +39,15 @@ typedef struct zx_machine {
                              // 0: bytes are moved by engines of their own
     uint32_t threads;        // compute threads of a rank, where cores > 0
     double cache;            // bytes of a core's own cache, which compute shares with such moves
+    double near;             // `memory` of what lies in that cache; 0: unknown
     zx_curve gather, reduce; // seconds by full size: all-gather, reduce-scatter
     // A link in place of the tables, where wire > 0: a collective of full size S takes
     // latency + (ranks - 1) / ranks * S / wire of the rank's one wire (an all-reduce twice the
     // second term), and moving and adding the bytes takes core time beside.
     double wire, latency;
+    // Of hosts: amounts a second of each kind of kinds.def, beside its products; 0: unknown, and
+    // products and memory say all.
+    double rates[ZX_KIND_COUNT];
 } zx_machine;
 #define ZX_MACHINE_NO_WIRE 1e12 // ranks in one memory: only cores' work takes time
 

@@ -16,7 +16,8 @@ typedef enum field_kind {
     SIZE,  // uint64_t
     FLAG,
     NAME,
-    CURVE // [[bytes, seconds], ...]
+    CURVE, // [[bytes, seconds], ...]
+    RATES  // {"Gelu": a second, ...}: of kinds.def, those above 0
 } field_kind;
 
 static const struct field {
@@ -34,6 +35,7 @@ static const struct field {
     X(RATE, update),      X(MAY, interference), X(MAY, cores),     X(WHOLE, threads),
     X(MAY, wire),         X(MAY, latency),      X(CURVE, gather),  X(CURVE, reduce),
     X(MAY, peak),         X(MAY, peak_16),      X(MAY, peak_tf32), X(MAY, cache),
+    X(MAY, near),         X(RATES, rates),
 #undef X
 };
 
@@ -63,6 +65,23 @@ static void put_curve(zx_text *out, const zx_curve *c)
         zx_text_put(out, "]");
     }
     zx_text_put(out, "]");
+}
+
+static void put_rates(zx_text *out, const double *rates)
+{
+    uint32_t n = 0;
+    zx_text_put(out, "{");
+    for (uint32_t k = 0; k < ZX_KIND_COUNT; k++) {
+        if (rates[k] <= 0) continue;
+        zx_text_put(out, "%s\"%s\": ",
+                    n == 0       ? ""
+                    : n % 4 == 0 ? ",\n    "
+                                 : ", ",
+                    zx_kinds[k].word);
+        put_number(out, rates[k]);
+        n++;
+    }
+    zx_text_put(out, "}");
 }
 
 void zx_machine_put(const zx_machine *m, zx_text *out)
@@ -100,6 +119,9 @@ void zx_machine_put(const zx_machine *m, zx_text *out)
             break;
         case CURVE:
             put_curve(out, (const zx_curve *)(const void *)at);
+            break;
+        case RATES:
+            put_rates(out, m->rates);
             break;
         }
         zx_text_put(out, "%s\n", i + 1 < ZX_COUNT(fields) ? "," : "");
@@ -151,7 +173,37 @@ static bool sensible(double x)
     return x >= 1e-12 && x <= 1e24;
 }
 
-static zx_status read_field(const struct field *f, const json_t *v, zx_machine *m, zx_err *err)
+static zx_status unknown_key(const char *key, const char *const *keys, size_t n, zx_err *err)
+{
+    zx_arena mem = {0};
+    const char *near = zx_text_nearest(key, keys, n);
+    const zx_status st = ZX_FAIL(err, ZX_E_FORMAT, "key '%s' is unknown%s%s%s",
+                                 zx_text_safe(&mem, key), near != NULL ? "; the nearest is '" : "",
+                                 near != NULL ? near : "", near != NULL ? "'" : "");
+    zx_arena_free(&mem);
+    return st;
+}
+
+// A kind that isn't named keeps 0.
+static zx_status read_rates(const char *key, json_t *v, double *rates, zx_err *err)
+{
+    const char *word, *words[ZX_KIND_COUNT];
+    json_t *rate;
+    for (uint32_t k = 0; k < ZX_KIND_COUNT; k++) words[k] = zx_kinds[k].word;
+    if (!json_is_object(v)) return refuse(key, "an object of numbers", err);
+    json_object_foreach(v, word, rate)
+    {
+        uint32_t k = 0;
+        while (k < ZX_KIND_COUNT && strcmp(words[k], word) != 0) k++;
+        if (k == ZX_KIND_COUNT) return unknown_key(word, words, ZX_KIND_COUNT, err);
+        if (!json_is_number(rate) || !sensible(json_number_value(rate)))
+            return refuse(words[k], "a number from 1e-12 to 1e24", err);
+        rates[k] = json_number_value(rate);
+    }
+    return ZX_OK;
+}
+
+static zx_status read_field(const struct field *f, json_t *v, zx_machine *m, zx_err *err)
 {
     unsigned char *at = (unsigned char *)m + f->at;
     const double number = json_number_value(v);
@@ -188,21 +240,10 @@ static zx_status read_field(const struct field *f, const json_t *v, zx_machine *
         return ZX_OK;
     case CURVE:
         return read_curve(f->key, v, (zx_curve *)(void *)at, err);
+    case RATES:
+        return read_rates(f->key, v, m->rates, err);
     }
     return ZX_OK;
-}
-
-static zx_status unknown_key(const char *key, zx_err *err)
-{
-    zx_arena mem = {0};
-    const char *keys[ZX_COUNT(fields)];
-    for (size_t i = 0; i < ZX_COUNT(fields); i++) keys[i] = fields[i].key;
-    const char *near = zx_text_nearest(key, keys, ZX_COUNT(keys));
-    const zx_status st = ZX_FAIL(err, ZX_E_FORMAT, "key '%s' is unknown%s%s%s",
-                                 zx_text_safe(&mem, key), near != NULL ? "; the nearest is '" : "",
-                                 near != NULL ? near : "", near != NULL ? "'" : "");
-    zx_arena_free(&mem);
-    return st;
 }
 
 // Fields that only make sense together.
@@ -229,9 +270,10 @@ static zx_status check_tables(const zx_machine *m, uint64_t ranks, zx_err *err)
 
 static zx_status read_fields(json_t *root, zx_machine *m, zx_err *err)
 {
-    const char *key;
+    const char *key, *keys[ZX_COUNT(fields)];
     json_t *v;
     uint64_t tables = 0;
+    for (size_t i = 0; i < ZX_COUNT(fields); i++) keys[i] = fields[i].key;
     if (!json_is_object(root)) return ZX_FAIL(err, ZX_E_FORMAT, "a machine is a JSON object");
     json_object_foreach(root, key, v)
     {
@@ -241,7 +283,7 @@ static zx_status read_fields(json_t *root, zx_machine *m, zx_err *err)
             continue;
         }
         while (i < ZX_COUNT(fields) && strcmp(fields[i].key, key) != 0) i++;
-        if (i == ZX_COUNT(fields)) return unknown_key(key, err);
+        if (i == ZX_COUNT(fields)) return unknown_key(key, keys, ZX_COUNT(keys), err);
         ZX_TRY(read_field(&fields[i], v, m, err));
     }
     for (size_t i = 0; i < ZX_COUNT(fields); i++)

@@ -209,6 +209,7 @@ static void test_json(void **state ZX_UNUSED)
     all[2] = zx_machine_host(1, 3);
     all[2].device_bytes = (UINT64_C(1) << 53) + 1;
     snprintf(all[2].name, sizeof all[2].name, "a \"name\"\n");
+    for (uint32_t k = 1; k < ZX_KIND_COUNT; k++) all[2].rates[k] = 1e9 / k; // the first: unknown
     for (size_t i = 0; i < ZX_COUNT(all); i++) {
         zx_text text = {0}, again = {0};
         zx_machine_put(&all[i], &text);
@@ -219,6 +220,7 @@ static void test_json(void **state ZX_UNUSED)
         assert_true(back.device_bytes == all[i].device_bytes && back.host == all[i].host);
         assert_true(memcmp(&back.gather, &all[i].gather, sizeof back.gather) == 0);
         assert_true(memcmp(&back.reduce, &all[i].reduce, sizeof back.reduce) == 0);
+        assert_true(memcmp(back.rates, all[i].rates, sizeof back.rates) == 0);
         zx_text_free(&text);
         zx_text_free(&again);
     }
@@ -273,6 +275,13 @@ static const struct json_case {
      "[13,1],[14,1],[15,1],[16,1],[17,1],[18,1],[19,1],[20,1],[21,1],[22,1],[23,1],[24,1],[25,1]]}",
      "key 'reduce' needs a list of at most 24"},
     {"cores without threads", "{" GOOD ", \"wire\": 1, \"cores\": 2}", "key 'threads' needs"},
+    {"rates of kinds", "{" GOOD ", \"wire\": 1, \"rates\": {\"Gelu\": 1e9, \"Conv\": 2}}", NULL},
+    {"a misspelt kind", "{" GOOD ", \"rates\": {\"Gelo\": 1}}",
+     "key 'Gelo' is unknown; the nearest is 'Gelu'"},
+    {"a kind's rate of 0", "{" GOOD ", \"rates\": {\"Gelu\": 0}}",
+     "key 'Gelu' needs a number from 1e-12 to 1e24"},
+    {"a text for a kind's rate", "{" GOOD ", \"rates\": {\"Gelu\": \"1\"}}", "key 'Gelu' needs"},
+    {"rates are no list", "{" GOOD ", \"rates\": [1]}", "key 'rates' needs an object"},
     {"twice", "{" GOOD ", \"wire\": 1, \"wire\": 2}", "zx-machine"},
 };
 

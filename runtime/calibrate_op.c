@@ -1,0 +1,134 @@
+// calibrate_op.c - see calibrate_op.h.
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/calibrate_op.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+#include "sched/kinds.h"
+
+#define ROOM ((size_t)16 << 20) // bytes of operands, and of outputs
+#define STEP ((size_t)1 << 20)  // bytes between the places of two turns
+#define LABELS 4096
+
+// In no order that a processor's branches could learn, in [0, 1): variances may not be negative.
+static float *floats(void)
+{
+    float *x = aligned_alloc(ZX_ALIGN, ROOM);
+    uint32_t random = 1;
+    for (size_t i = 0; x != NULL && i < ROOM / sizeof *x; i++) {
+        random = random * 1664525 + 1013904223;
+        x[i] = (float)(random >> 8) / (1 << 24);
+    }
+    return x;
+}
+
+zx_status zx_bench_room_open(zx_bench_room *room, zx_err *err)
+{
+    *room = (zx_bench_room){floats(), floats(), calloc(LABELS, sizeof(int64_t))};
+    if (room->in == NULL || room->out == NULL || room->labels == NULL)
+        return ZX_FAIL(err, ZX_E_DEVICE, "no memory to calibrate in");
+    return ZX_OK;
+}
+
+void zx_bench_room_close(zx_bench_room *room)
+{
+    free(room->in);
+    free(room->out);
+    free(room->labels);
+}
+
+// Side by side in lines of their own; returns where the next one begins.
+static float *lay(zx_view *v, const zx_type *type, float *at)
+{
+    *v = (zx_view){at, *type};
+    return at + zx_align_up(zx_type_bytes(type), ZX_ALIGN) / sizeof *at;
+}
+
+static zx_status prepare(zx_bench_op *b, zx_err *err)
+{
+    uint64_t bytes = 0;
+    b->call.in = b->in;
+    b->call.out = b->out;
+    b->call.attrs = &b->attrs;
+    b->call.rng = &b->rng;
+    b->kernel = zx_cpu_kernel(b->call.op);
+    if (b->kernel->prepare == NULL) return ZX_OK;
+    ZX_TRY(b->kernel->prepare(&b->call, &bytes, &b->state, err));
+    b->call.state = b->state;
+    if (bytes == 0) return ZX_OK;
+    b->call.work = aligned_alloc(ZX_ALIGN, (size_t)zx_align_up(bytes, ZX_ALIGN));
+    return b->call.work != NULL ? ZX_OK : ZX_FAIL(err, ZX_E_DEVICE, "no memory to calibrate in");
+}
+
+// Operands are there; outputs follow from them.
+static zx_status open_op(zx_bench_op *b, const zx_bench_room *room, uint32_t kind, zx_err *err)
+{
+    const zx_type *in[ZX_BENCH_VIEWS];
+    zx_type out[8] = {0};
+    for (uint32_t i = 0; i < b->call.n_in; i++) in[i] = &b->in[i].type;
+    const zx_op_args args = {(zx_op_id)b->call.op,     &b->attrs, b->call.n_in,
+                             zx_ops[b->call.op].n_out, in,        out};
+    ZX_TRY(zx_ops[args.op].infer(&args, out, err));
+    float *to = room->out;
+    b->call.n_out = args.n_out;
+    for (uint32_t i = 0; i < args.n_out; i++) to = lay(&b->out[i], &out[i], to);
+    const size_t bytes = (size_t)(to - room->out) * sizeof *to;
+    if (bytes > b->bytes) b->bytes = bytes;
+    ZX_ASSERT(b->bytes <= ROOM);
+    b->cost = zx_ops[args.op].cost(&args);
+    if (kind != ZX_NONE) b->amount = zx_kinds[kind].amount(&args, &b->cost);
+    return prepare(b, err);
+}
+
+zx_status zx_bench_open(zx_bench_op *b, uint32_t op, const zx_bench_room *room, const zx_shape *x,
+                        const zx_shape *y, int threads, zx_err *err)
+{
+    *b = (zx_bench_op){.call = {.op = op, .n_in = 2, .threads = threads}};
+    float *at = lay(&b->in[0], &(zx_type){ZX_F32, *x}, room->in);
+    at = lay(&b->in[1], &(zx_type){ZX_F32, *y}, at);
+    b->bytes = (size_t)(at - room->in) * sizeof *at;
+    return open_op(b, room, ZX_NONE, err);
+}
+
+zx_status zx_bench_open_kind(zx_bench_op *b, uint32_t kind, const zx_bench_room *room, int threads,
+                             zx_err *err)
+{
+    const zx_kind *k = &zx_kinds[kind];
+    float *at = room->in;
+    *b = (zx_bench_op){.call = {.op = k->op, .threads = threads}};
+    while (b->attrs.n < ZX_KIND_ATTRS && k->attrs[b->attrs.n].n > 0) b->attrs.n++;
+    b->attrs.list = k->attrs;
+    for (uint32_t i = 0; i < ZX_KIND_OPERANDS && k->operands[i].used; i++) {
+        const zx_type *type = &k->operands[i].type;
+        if (type->dtype == ZX_F32)
+            at = lay(&b->in[i], type, at);
+        else
+            b->in[i] = (zx_view){room->labels, *type};
+        b->call.n_in++;
+    }
+    b->bytes = (size_t)(at - room->in) * sizeof *at;
+    return open_op(b, room, kind, err);
+}
+
+zx_status zx_bench_run(zx_bench_op *b, uint32_t turn, zx_err *err)
+{
+    zx_view in[ZX_BENCH_VIEWS], out[ZX_BENCH_VIEWS];
+    const size_t on = turn % ((ROOM - b->bytes) / STEP + 1) * STEP;
+    memcpy(in, b->in, sizeof in);
+    memcpy(out, b->out, sizeof out);
+    for (uint32_t i = 0; i < b->call.n_in; i++)
+        if (in[i].type.dtype == ZX_F32) in[i].data = (unsigned char *)in[i].data + on;
+    for (uint32_t i = 0; i < b->call.n_out; i++) out[i].data = (unsigned char *)out[i].data + on;
+    zx_call call = b->call;
+    call.in = in;
+    call.out = out;
+    return b->kernel->run(&call, err);
+}
+
+void zx_bench_close(zx_bench_op *b)
+{
+    if (b->kernel != NULL && b->kernel->release != NULL) b->kernel->release(b->state);
+    free(b->call.work);
+}
