@@ -42,6 +42,9 @@ typedef struct zx_comparing { // a rank's, or the only one
     zx_plan_options options; // in.options
     zx_times times[ZX_COMPARE_KINDS];
     bool timed[ZX_COMPARE_KINDS]; // were measured
+    // By kind: turns of the rounds that were measured, [n_turns][ranks]; NULL: none.
+    const zx_times *turns[ZX_COMPARE_KINDS];
+    uint32_t n_turns; // of every kind
     zx_compare c;
     // Of a run, for the report: by row, instructions of a step, and all of it; NULL.
     double **measured_start, **measured_seconds, *measured_step;
@@ -61,7 +64,8 @@ zx_status zx_compare_least(const zx_comparing *k, uint64_t *bytes, zx_err *err);
 // A plan for each policy, into c (in k->job.mem), with the times that were measured, and the bound.
 // What can't be planned becomes a note; an error where nothing can.
 zx_status zx_compare_plans(zx_comparing *k, zx_compare *c, zx_err *err);
-// Predicted again from other times.
+// Predicted again: from turns where there are any, each simulated with the times that every rank
+// had in it: the median, and the step nearest to it. Else from k->times.
 zx_status zx_compare_predict(zx_comparing *k, zx_compare *c, zx_err *err);
 // A plan that times of a kind are measured with; false: none that fits this host.
 bool zx_compare_measured(zx_comparing *k, uint32_t kind, zx_plan *out);

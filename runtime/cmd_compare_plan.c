@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cmd_compare.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -147,12 +148,11 @@ static const zx_times *times_for(const zx_comparing *k, zx_policy_id id)
 }
 
 // Where a row has a graph of its own, a node that runs again takes as long as the first time.
-static const zx_times *row_times(zx_comparing *k, const zx_compare_row *r)
+static const zx_times *row_times(const zx_compare_row *r, const zx_times *times, zx_arena *mem)
 {
-    zx_plan_options of_row, o = k->options;
-    o.times = times_for(k, r->id);
-    if (r->variant == NULL) return o.times;
-    zx_variant_options(r->variant, &o, &k->job.mem, &of_row);
+    zx_plan_options of_row, o = {.times = times};
+    if (r->variant == NULL) return times;
+    zx_variant_options(r->variant, &o, mem, &of_row);
     return of_row.times;
 }
 
@@ -268,14 +268,62 @@ zx_status zx_compare_plans(zx_comparing *k, zx_compare *c, zx_err *err)
     return make_bound(k, c, err);
 }
 
+// What a step takes where all ranks take what they took in a turn: operators of any kind's turn,
+// updates of the row's own kind's.
+static void simulate_turn(const zx_comparing *k, const zx_compare_row *r, uint32_t turn,
+                          uint32_t kind, zx_plan *p, zx_arena *mem)
+{
+    const zx_graph *train = r->variant != NULL ? &r->variant->train : &k->job.train;
+    const size_t first = (size_t)turn * k->job.ranks;
+    const zx_times *own = k->turns[zx_compare_kind(zx_policies[r->id].stage)] + first;
+    zx_times *times = ZX_NEW(mem, zx_times, k->job.ranks);
+    for (uint32_t i = 0; i < k->job.ranks; i++) {
+        times[i] = *row_times(r, &k->turns[kind][first + i], mem);
+        times[i].update = own[i].update;
+        times[i].norm = own[i].norm;
+    }
+    zx_plan_simulate_ranks(train, &k->options.machine, times, k->job.ranks, p, mem);
+}
+
+static void predict_by_turns(zx_comparing *k, zx_compare_row *r)
+{
+    double *seconds = ZX_NEW(&k->job.mem, double, (size_t)k->n_turns *ZX_COMPARE_KINDS);
+    uint32_t *at = ZX_NEW(&k->job.mem, uint32_t, (size_t)k->n_turns * ZX_COMPARE_KINDS);
+    zx_arena scratch = {0};
+    uint32_t n = 0, best = 0;
+    for (uint32_t i = 0; i < k->n_turns * ZX_COMPARE_KINDS; i++) {
+        if (k->turns[i % ZX_COMPARE_KINDS] == NULL) continue;
+        const zx_mark mark = zx_arena_mark(&scratch);
+        zx_plan p = r->result.plan;
+        simulate_turn(k, r, i / ZX_COMPARE_KINDS, i % ZX_COMPARE_KINDS, &p, &scratch);
+        at[n] = i;
+        seconds[n++] = p.step_seconds;
+        zx_arena_rewind(&scratch, mark);
+    }
+    zx_arena_free(&scratch);
+    const double middle = zx_compare_median(seconds, n);
+    for (uint32_t i = 1; i < n; i++)
+        if (fabs(seconds[i] - middle) < fabs(seconds[best] - middle)) best = i;
+    simulate_turn(k, r, at[best] / ZX_COMPARE_KINDS, at[best] % ZX_COMPARE_KINDS, &r->result.plan,
+                  &k->job.mem);
+    r->predicted = middle;
+}
+
 zx_status zx_compare_predict(zx_comparing *k, zx_compare *c, zx_err *err)
 {
     for (uint32_t i = 0; i < c->n_rows; i++) {
         zx_compare_row *r = &c->rows[i];
         zx_plan *p = &r->result.plan;
         const zx_graph *train = r->variant != NULL ? &r->variant->train : &k->job.train;
-        zx_plan_simulate(train, &k->options.machine, row_times(k, r), p, &k->job.mem);
-        r->predicted = p->step_seconds;
+        const zx_times *times = times_for(k, r->id);
+        const uint32_t kind = zx_compare_kind(zx_policies[r->id].stage);
+        if (k->turns[kind] != NULL) {
+            predict_by_turns(k, r);
+        } else {
+            zx_plan_simulate(train, &k->options.machine, row_times(r, times, &k->job.mem), p,
+                             &k->job.mem);
+            r->predicted = p->step_seconds;
+        }
         r->predicted_exposed = p->exposed_seconds;
     }
     return make_bound(k, c, err);

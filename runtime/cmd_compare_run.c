@@ -307,6 +307,11 @@ static zx_status read_measuring(running *v, zx_err *err)
         struct pass *pass = &v->passes[v->n_passes++];
         pass->kind = v->measuring_kind[i];
         ZX_TRY(zx_measuring_times(v->measuring[i], &v->k.job.mem, &pass->times, err));
+        // Of a round that was broken off there may be one kind's turn and not another's.
+        uint32_t n = 0;
+        ZX_TRY(
+            zx_measuring_turns(v->measuring[i], &v->k.job.mem, &v->k.turns[pass->kind], &n, err));
+        if (i == 0 || n < v->k.n_turns) v->k.n_turns = n;
     }
     combine(v);
     return ZX_OK;

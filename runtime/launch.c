@@ -450,17 +450,19 @@ static int say_killed(const team *t, uint32_t r, zx_err *err)
 }
 
 // The exit code, and the one error that explains it: a rank's own failure before what its end meant
-// to the others, a killed rank before those who only noticed.
+// to the others, a killed rank before those who only noticed, and all of these before ranks that
+// ended as they were asked to.
 static int outcome(const team *t, zx_err *err)
 {
     zx_err *got = calloc(t->n, sizeof *got);
     ZX_ASSERT(got != NULL);
-    uint32_t own = ZX_NONE, noticed = ZX_NONE;
+    uint32_t own = ZX_NONE, noticed = ZX_NONE, asked = ZX_NONE;
     for (uint32_t r = 0; r < t->n; r++) {
         const int status = t->child[r].status;
         const bool has = read_err(&t->child[r], &got[r]);
         if (!WIFEXITED(status) || WEXITSTATUS(status) == 0) continue;
         uint32_t *to = has && got[r].code == ZX_E_COMM ? &noticed : &own;
+        if (!has && t->signal != 0 && WEXITSTATUS(status) == 128 + t->signal) to = &asked;
         if (*to == ZX_NONE || (has && got[*to].code == ZX_OK)) *to = r;
     }
     int code = 0;
@@ -475,6 +477,8 @@ static int outcome(const team *t, zx_err *err)
     } else if (teller != ZX_NONE) {
         code = WEXITSTATUS(t->child[teller].status);
         if (got[teller].code != ZX_OK) *err = got[teller];
+    } else if (asked != ZX_NONE) {
+        code = WEXITSTATUS(t->child[asked].status);
     }
     free(got);
     return code;

@@ -111,6 +111,9 @@ zx_status zx_measuring_open(const zx_graph *train, const zx_plan *plan, const zx
                             uint32_t turns, zx_measuring **out, zx_err *err);
 zx_status zx_measuring_turn(zx_measuring *m, bool kept, zx_err *err);
 zx_status zx_measuring_times(zx_measuring *m, zx_arena *mem, zx_times *out, zx_err *err);
+// Each turn by itself, ranks apart: out is [turns][ranks], in mem.
+zx_status zx_measuring_turns(zx_measuring *m, zx_arena *mem, const zx_times **out, uint32_t *turns,
+                             zx_err *err);
 // For a run that goes on (o->from): its own steps are made in this session, each with a note of it
 // in place of a turn. Medians: of each time and rate, over the ranks; no note comes after them.
 zx_session *zx_measuring_session(zx_measuring *m);

@@ -52,6 +52,17 @@ static figures figures_in(double *at, uint32_t n_nodes, uint32_t n_units)
     return f;
 }
 
+static zx_times times_of(figures f)
+{
+    return (zx_times){.node = f.node,
+                      .update = f.update,
+                      .norm = *f.norm,
+                      .feed = *f.feed,
+                      .copy = *f.copy,
+                      .sum = *f.sum,
+                      .handoff = *f.handoff};
+}
+
 static int by_value(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -157,6 +168,32 @@ static zx_status sum_up(measuring *m, figures *f, zx_err *err)
         if (p->insns[i].id == ZX_I_FEED) n = add_samples(m, i, n);
     *f->feed = median(m->scratch, n);
     return scale_to_steps(m, f, err);
+}
+
+// The turn k by itself; a node that runs several times a step: their mean.
+static void of_turn(const measuring *m, uint32_t k, figures *f)
+{
+    const zx_plan *p = m->s->plan;
+    const double *took = m->took + (size_t)k * p->n_insns;
+    uint32_t fed = 0;
+    memset(f->all, 0, f->n * sizeof *f->all);
+    for (uint32_t i = 0; i < p->n_insns; i++) {
+        const zx_insn *in = &p->insns[i];
+        if (in->id == ZX_I_EXEC) {
+            const uint32_t node = p->steps[in->a].node;
+            f->node[node] += took[i] / (m->first[node + 1] - m->first[node]);
+        } else if (in->id == ZX_I_UPDATE) {
+            f->update[in->a] = took[i];
+        } else if (in->id == ZX_I_FEED) {
+            *f->feed += took[i];
+            fed++;
+        }
+    }
+    if (fed > 0) *f->feed /= fed;
+    *f->norm = m->norm[k];
+    *f->copy = m->copy[k];
+    *f->sum = m->sum[k];
+    *f->handoff = m->handoff[k];
 }
 
 // ---- moving bytes -------------------------------------------------------------------------------
@@ -313,13 +350,7 @@ static zx_status medians(measuring *m, const figures *mine, zx_arena *mem, zx_ti
         for (uint32_t r = 0; r < s->ranks; r++) x[r] = all[r * f.n + i];
         f.all[i] = median(x, s->ranks);
     }
-    *out = (zx_times){.node = f.node,
-                      .update = f.update,
-                      .norm = *f.norm,
-                      .feed = *f.feed,
-                      .copy = *f.copy,
-                      .sum = *f.sum,
-                      .handoff = *f.handoff};
+    *out = times_of(f);
     return ZX_OK;
 }
 
@@ -399,6 +430,25 @@ zx_status zx_measuring_medians(zx_measuring *m, zx_arena *mem, zx_times *out, zx
     m->half = 0;
     ZX_TRY(sum_up(m, &f, err));
     return medians(m, &f, mem, out, err);
+}
+
+zx_status zx_measuring_turns(zx_measuring *m, zx_arena *mem, const zx_times **out, uint32_t *turns,
+                             zx_err *err)
+{
+    const uint32_t ranks = m->s->ranks, n_nodes = m->s->graph->n_nodes;
+    figures mine = no_figures(m);
+    zx_times *times = ZX_NEW(mem, zx_times, (size_t)m->steps * ranks + 1);
+    for (uint32_t k = 0; k < m->steps; k++) {
+        double *all = ZX_NEW(mem, double, mine.n *ranks);
+        of_turn(m, k, &mine);
+        ZX_TRY(zx_world_exchange(m->s->o.world, mine.all, mine.n * sizeof *all, all, err));
+        for (uint32_t r = 0; r < ranks; r++)
+            times[(size_t)k * ranks + r] =
+                times_of(figures_in(all + r * mine.n, n_nodes, m->s->plan->n_units));
+    }
+    *out = times;
+    *turns = m->steps;
+    return ZX_OK;
 }
 
 void zx_measuring_close(zx_measuring *m)

@@ -45,6 +45,10 @@ zx_status zx_plan_check(const zx_graph *train, const zx_plan *p, zx_err *err);
 // row, of which the third is told. times NULL: the machine's model of all.
 void zx_plan_simulate(const zx_graph *train, const zx_machine *m, const zx_times *times, zx_plan *p,
                       zx_arena *mem);
+// The same where ranks take times of their own, times[0..ranks), and wait for each other: what is
+// filled in is rank 0's, the step's time is until the last is done. handoff: times[0]'s.
+void zx_plan_simulate_ranks(const zx_graph *train, const zx_machine *m, const zx_times *times,
+                            uint32_t ranks, zx_plan *p, zx_arena *mem);
 
 // ---- looking at a plan (everything goes to `out`)
 // --------------------------------------------------

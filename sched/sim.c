@@ -6,7 +6,9 @@
 // is given, the compute threads and the threads that move bytes share the rank's cores, and a
 // collective is over when both its wire and its thread are done. Otherwise bytes are moved by
 // engines of their own, and compute is slower by the machine's interference while a collective is
-// in flight. All ranks are taken to be alike.
+// in flight. Ranks are taken to be alike, so that one is run; or each has times of its own: then a
+// collective is eligible when all have come to it, the wire is free when all are through, and they
+// meet where they exchange a word (NORM, COMMIT) and at the end.
 //
 // The step's time is the period of a run of steps: at the end of each all streams are joined, the
 // host runs on. So a step depends on the one before only in how far the host is ahead.
@@ -22,19 +24,12 @@ typedef struct running { // what a stream does at the moment
     double wire_end;     // SEND
 } running;
 
-typedef struct sim {
-    const zx_machine *m;
-    const zx_plan *p;
+typedef struct side { // a rank
     const zx_sim_cost *cost;
-    const uint32_t *order; // instructions by stream, each in plan order
-    uint32_t first[ZX_STREAM_COUNT], end[ZX_STREAM_COUNT]; // in `order`
-    double *start, *seconds, *event;                       // by instruction, by event; < 0: not yet
-    double crowd;     // threads of compute for each core, at least 1
-    double handoff;   // seconds until a stream that waited goes on
-    bool hosted;      // the host takes time, or waits
-    double *enqueued; // by instruction, where hosted
+    double *start, *seconds, *event; // by instruction, by event; < 0: not yet
+    double *enqueued;                // by instruction, where hosted
+    double ahead;                    // of the step's begin the host begins
     // One step:
-    double now;
     double host;                    // when the host has done what it did so far
     double arrived;                 // when it came to where it waits
     uint32_t upto;                  // instructions that it has enqueued
@@ -46,6 +41,19 @@ typedef struct sim {
     uint32_t wire; // the stream whose collective is on it; ZX_NONE
     double compute, exposed;
     uint64_t wire_bytes;
+} side;
+
+typedef struct sim {
+    const zx_machine *m;
+    const zx_plan *p;
+    const uint32_t *order; // instructions by stream, each in plan order
+    uint32_t first[ZX_STREAM_COUNT], end[ZX_STREAM_COUNT]; // in `order`
+    double crowd;   // threads of compute for each core, at least 1
+    double handoff; // seconds until a stream that waited goes on
+    bool hosted;    // the host takes time, or waits
+    double now;
+    uint32_t n;
+    side *sides;
 } sim;
 
 // ---- the host -----------------------------------------------------------------------------------
@@ -56,92 +64,104 @@ static bool holds_host(const sim *s, uint32_t i)
 }
 
 // Waits at which the host stands are enqueued when it comes to them, what follows when it goes on.
-static void walk_host(sim *s)
+static void walk_host(const sim *s, side *d)
 {
-    for (; s->upto < s->p->n_insns; s->upto++) {
-        const uint32_t i = s->upto;
+    for (; d->upto < s->p->n_insns; d->upto++) {
+        const uint32_t i = d->upto;
         const bool holds = holds_host(s, i);
-        if (!holds || i == 0 || !holds_host(s, i - 1)) s->arrived = s->host;
+        if (!holds || i == 0 || !holds_host(s, i - 1)) d->arrived = d->host;
         if (holds) {
-            const double over = s->event[s->p->insns[i].a];
+            const double over = d->event[s->p->insns[i].a];
             if (over < 0) return;
-            if (over > s->host) s->host = over;
+            if (over > d->host) d->host = over;
         }
-        s->host += s->cost[i].host;
-        s->enqueued[i] = holds ? s->arrived : s->host;
+        d->host += d->cost[i].host;
+        d->enqueued[i] = holds ? d->arrived : d->host;
     }
 }
 
-static bool enqueued(sim *s, uint32_t stream, uint32_t i)
+static bool enqueued(const sim *s, side *d, uint32_t stream, uint32_t i)
 {
-    s->timer[stream] = NEVER;
+    d->timer[stream] = NEVER;
     if (!s->hosted) return true;
-    if (i < s->upto && s->enqueued[i] <= s->now) return true;
-    s->late = true;
-    if (i < s->upto) s->timer[stream] = s->enqueued[i];
+    if (i < d->upto && d->enqueued[i] <= s->now) return true;
+    d->late = true;
+    if (i < d->upto) d->timer[stream] = d->enqueued[i];
     return false;
 }
 
 // When the stream came to its next instruction.
-static double came(const sim *s, uint32_t stream, uint32_t i)
+static double came(const sim *s, const side *d, uint32_t stream, uint32_t i)
 {
-    return s->hosted && s->enqueued[i] > s->free[stream] ? s->enqueued[i] : s->free[stream];
+    return s->hosted && d->enqueued[i] > d->free[stream] ? d->enqueued[i] : d->free[stream];
 }
 
 // ---- streams ------------------------------------------------------------------------------------
 
-static void finish(sim *s, uint32_t stream, uint32_t i)
+static void finish(const sim *s, side *d, uint32_t stream, uint32_t i)
 {
     const zx_insn *in = &s->p->insns[i];
-    s->seconds[i] = s->now - s->start[i];
-    s->free[stream] = s->now;
-    s->next[stream]++;
-    s->at[stream].insn = ZX_NONE;
-    if (in->id == ZX_I_WAIT && stream == ZX_S_COMPUTE) s->exposed += s->seconds[i];
+    d->seconds[i] = s->now - d->start[i];
+    d->free[stream] = s->now;
+    d->next[stream]++;
+    d->at[stream].insn = ZX_NONE;
+    if (in->id == ZX_I_WAIT && stream == ZX_S_COMPUTE) d->exposed += d->seconds[i];
     if (in->c == ZX_NONE) return;
-    s->event[in->c] = s->now;
-    if (s->hosted) walk_host(s);
+    d->event[in->c] = s->now;
+    if (s->hosted) walk_host(s, d);
 }
 
-static void begin(sim *s, uint32_t stream, uint32_t i)
+static void begin(const sim *s, side *d, uint32_t stream, uint32_t i)
 {
-    const zx_sim_cost *c = &s->cost[i];
+    const zx_sim_cost *c = &d->cost[i];
     const bool sends = c->kind == ZX_SIM_SEND;
-    s->start[i] = s->now;
-    s->at[stream] = (running){.insn = i, .rate = 1, .end = s->now + (sends ? c->core : c->alone)};
-    s->wire_bytes += c->wire_bytes;
-    if (c->kind == ZX_SIM_COMPUTE) s->compute += c->alone * s->crowd;
+    d->start[i] = s->now;
+    d->at[stream] = (running){.insn = i, .rate = 1, .end = s->now + (sends ? c->core : c->alone)};
+    d->wire_bytes += c->wire_bytes;
+    if (zx_sim_computes(c)) d->compute += c->alone * s->crowd;
     if (!sends) return;
-    s->at[stream].wire_end = s->now + c->alone;
-    s->wire = stream;
+    d->at[stream].wire_end = s->now + c->alone;
+    d->wire = stream;
+}
+
+// Whether every rank has come to the stream's instruction that is at `next` in `order`.
+static bool all_came(const sim *s, uint32_t stream, uint32_t next)
+{
+    for (uint32_t r = 0; r < s->n; r++)
+        if (s->sides[r].next[stream] < next) return false;
+    return true;
 }
 
 // Goes as far as the stream goes at this moment: up to what takes time, an event that hasn't
-// happened, the wire, or the host. False: not at all.
-static bool advance(sim *s, uint32_t stream)
+// happened, another rank, the wire, or the host. False: not at all.
+static bool advance(const sim *s, side *d, uint32_t stream)
 {
     bool moved = false;
-    while (s->at[stream].insn == ZX_NONE && s->next[stream] < s->end[stream]) {
-        const uint32_t i = s->order[s->next[stream]];
-        if (!enqueued(s, stream, i)) return moved;
-        switch ((zx_sim_kind)s->cost[i].kind) {
+    while (d->at[stream].insn == ZX_NONE && d->next[stream] < s->end[stream]) {
+        const uint32_t i = s->order[d->next[stream]];
+        if (!enqueued(s, d, stream, i)) return moved;
+        switch ((zx_sim_kind)d->cost[i].kind) {
         case ZX_SIM_WAIT:
-            if (s->event[s->p->insns[i].a] < 0) return moved;
-            s->start[i] = came(s, stream, i);
-            if (s->handoff > 0 && s->start[i] < s->event[s->p->insns[i].a]) // it slept
-                s->at[stream] = (running){.insn = i, .rate = 1, .end = s->now + s->handoff};
+            if (d->event[s->p->insns[i].a] < 0) return moved;
+            d->start[i] = came(s, d, stream, i);
+            if (s->handoff > 0 && d->start[i] < d->event[s->p->insns[i].a]) // it slept
+                d->at[stream] = (running){.insn = i, .rate = 1, .end = s->now + s->handoff};
             else
-                finish(s, stream, i);
+                finish(s, d, stream, i);
             break;
         case ZX_SIM_NOTHING:
-            s->start[i] = s->now;
-            finish(s, stream, i);
+            d->start[i] = s->now;
+            finish(s, d, stream, i);
             break;
         case ZX_SIM_SEND:
             return moved; // waits for the wire
+        case ZX_SIM_MEET:
+            if (!all_came(s, stream, d->next[stream])) return moved;
+            begin(s, d, stream, i);
+            break;
         case ZX_SIM_COMPUTE:
         case ZX_SIM_MOVE:
-            begin(s, stream, i);
+            begin(s, d, stream, i);
             break;
         }
         moved = true;
@@ -149,113 +169,142 @@ static bool advance(sim *s, uint32_t stream)
     return moved;
 }
 
-static void serve_wire(sim *s)
+// Whether all ranks wait with the stream's next collective; when the last one came to it.
+static bool eligible(const sim *s, uint32_t stream, double *issued)
+{
+    const uint32_t next = s->sides->next[stream];
+    if (next == s->end[stream]) return false;
+    const uint32_t i = s->order[next];
+    *issued = -NEVER;
+    for (uint32_t r = 0; r < s->n; r++) {
+        side *d = &s->sides[r];
+        if (d->next[stream] != next || d->at[stream].insn != ZX_NONE) return false;
+        if (d->cost[i].kind != ZX_SIM_SEND || !enqueued(s, d, stream, i)) return false;
+        const double at = came(s, d, stream, i);
+        if (at > *issued) *issued = at;
+    }
+    return true;
+}
+
+static void serve_wire(const sim *s)
 {
     uint32_t best = ZX_NONE;
-    double issued = 0;
-    if (s->wire != ZX_NONE) return;
+    double at, issued = 0;
+    for (uint32_t r = 0; r < s->n; r++)
+        if (s->sides[r].wire != ZX_NONE) return;
     for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) {
-        if (s->at[k].insn != ZX_NONE || s->next[k] == s->end[k]) continue;
-        const uint32_t i = s->order[s->next[k]];
-        if (s->cost[i].kind != ZX_SIM_SEND || !enqueued(s, k, i)) continue;
-        const double at = came(s, k, i);
-        if (best != ZX_NONE && (at > issued || (at == issued && i > s->order[s->next[best]])))
+        if (!eligible(s, k, &at)) continue;
+        const uint32_t i = s->order[s->sides->next[k]];
+        if (best != ZX_NONE &&
+            (at > issued || (at == issued && i > s->order[s->sides->next[best]])))
             continue;
         best = k;
         issued = at;
     }
-    if (best != ZX_NONE) begin(s, best, s->order[s->next[best]]);
+    if (best == ZX_NONE) return;
+    const uint32_t i = s->order[s->sides->next[best]];
+    for (uint32_t r = 0; r < s->n; r++) begin(s, &s->sides[r], best, i);
 }
 
 // ---- time ---------------------------------------------------------------------------------------
 
 // Whether a stream's threads are at work: of a collective only until its bytes are moved.
-static bool works(const sim *s, uint32_t stream)
+static bool works(const sim *s, const side *d, uint32_t stream)
 {
-    const running *r = &s->at[stream];
-    return r->insn != ZX_NONE && r->end > s->now && s->cost[r->insn].kind != ZX_SIM_WAIT;
+    const running *r = &d->at[stream];
+    return r->insn != ZX_NONE && r->end > s->now && d->cost[r->insn].kind != ZX_SIM_WAIT;
 }
 
-static void set_rates(sim *s)
+static void set_rates(const sim *s, side *d)
 {
     const zx_machine *m = s->m;
     double share = 1, compute = 1;
     if (m->cores > 0) {
         double threads = 0;
         for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++)
-            if (works(s, k))
-                threads += s->cost[s->at[k].insn].kind == ZX_SIM_COMPUTE ? m->threads : 1;
+            if (works(s, d, k))
+                threads += zx_sim_computes(&d->cost[d->at[k].insn]) ? m->threads : 1;
         if (threads > m->cores) share = compute = m->cores / threads;
-    } else if (s->wire != ZX_NONE)
+    } else if (d->wire != ZX_NONE)
         compute = 1 / (1 + m->interference);
     for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) {
-        running *r = &s->at[k];
-        if (!works(s, k)) continue;
-        const double rate = s->cost[r->insn].kind == ZX_SIM_COMPUTE ? compute : share;
+        running *r = &d->at[k];
+        if (!works(s, d, k)) continue;
+        const double rate = zx_sim_computes(&d->cost[r->insn]) ? compute : share;
         if (rate == r->rate) continue;
         r->end = s->now + (r->end - s->now) * r->rate / rate;
         r->rate = rate;
     }
 }
 
-static double next_moment(const sim *s)
+static double next_moment(const sim *s, const side *d)
 {
     double at = NEVER;
     for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) {
-        const running *r = &s->at[k];
+        const running *r = &d->at[k];
         if (r->insn == ZX_NONE) {
-            if (s->timer[k] < at) at = s->timer[k];
+            if (d->timer[k] < at) at = d->timer[k];
             continue;
         }
         if (r->end > s->now && r->end < at) at = r->end;
-        if (s->wire == k && r->wire_end > s->now && r->wire_end < at) at = r->wire_end;
-        if (r->end <= s->now && (s->wire != k || r->wire_end <= s->now)) at = s->now;
+        if (d->wire == k && r->wire_end > s->now && r->wire_end < at) at = r->wire_end;
+        if (r->end <= s->now && (d->wire != k || r->wire_end <= s->now)) at = s->now;
     }
     return at;
 }
 
-static void finish_due(sim *s)
+static void finish_due(const sim *s, side *d)
 {
     for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) {
-        const running *r = &s->at[k];
+        const running *r = &d->at[k];
         if (r->insn == ZX_NONE || r->end > s->now) continue;
-        if (s->wire == k) {
+        if (d->wire == k) {
             if (r->wire_end > s->now) continue;
-            s->wire = ZX_NONE;
+            d->wire = ZX_NONE;
         }
-        finish(s, k, r->insn);
+        finish(s, d, k, r->insn);
     }
 }
 
-// One step; the host begins `ahead` seconds before it.
-static void run_step(sim *s, double ahead)
+static void start_step(const sim *s, side *d)
 {
-    for (uint32_t i = 0; i < s->p->n_events; i++) s->event[i] = -1;
+    for (uint32_t i = 0; i < s->p->n_events; i++) d->event[i] = -1;
     for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) {
-        s->next[k] = s->first[k];
-        s->free[k] = 0;
-        s->timer[k] = NEVER;
-        s->at[k].insn = ZX_NONE;
+        d->next[k] = s->first[k];
+        d->free[k] = 0;
+        d->timer[k] = NEVER;
+        d->at[k].insn = ZX_NONE;
     }
-    s->now = s->compute = s->exposed = 0;
-    s->wire_bytes = 0;
-    s->wire = ZX_NONE;
-    s->host = -ahead;
-    s->upto = 0;
-    s->late = false;
-    if (s->hosted) walk_host(s);
+    d->compute = d->exposed = 0;
+    d->wire_bytes = 0;
+    d->wire = ZX_NONE;
+    d->host = -d->ahead;
+    d->upto = 0;
+    d->late = false;
+    if (s->hosted) walk_host(s, d);
+}
+
+static void run_step(sim *s)
+{
+    s->now = 0;
+    for (uint32_t r = 0; r < s->n; r++) start_step(s, &s->sides[r]);
     for (;;) {
         bool moved = true;
         while (moved) {
             moved = false;
-            for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) moved |= advance(s, k);
+            for (uint32_t r = 0; r < s->n; r++)
+                for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++) moved |= advance(s, &s->sides[r], k);
         }
         serve_wire(s);
-        set_rates(s);
-        const double at = next_moment(s);
+        double at = NEVER;
+        for (uint32_t r = 0; r < s->n; r++) {
+            set_rates(s, &s->sides[r]);
+            const double next = next_moment(s, &s->sides[r]);
+            if (next < at) at = next;
+        }
         if (at == NEVER) return;
         s->now = at;
-        finish_due(s);
+        for (uint32_t r = 0; r < s->n; r++) finish_due(s, &s->sides[r]);
     }
 }
 
@@ -277,43 +326,67 @@ static void sort_by_stream(sim *s, zx_arena *mem)
 static bool has_host(const sim *s)
 {
     for (uint32_t i = 0; i < s->p->n_insns; i++)
-        if (s->cost[i].host > 0 || holds_host(s, i)) return true;
+        if (s->sides->cost[i].host > 0 || holds_host(s, i)) return true;
     return false;
 }
 
-void zx_sim_run(const zx_machine *m, double handoff, const zx_sim_cost *cost, zx_plan *p,
-                zx_arena *mem)
+// Whether the next step is as this one was: no host is further ahead of its streams than before.
+static bool settled(const sim *s)
 {
-    sim s = {.m = m, .p = p, .cost = cost, .crowd = 1, .handoff = handoff};
-    if (m->cores > 0 && m->threads > m->cores) s.crowd = m->threads / m->cores;
-    s.start = ZX_NEW(mem, double, p->n_insns);
-    s.seconds = ZX_NEW(mem, double, p->n_insns);
-    const zx_mark scratch = zx_arena_mark(mem);
-    s.event = ZX_NEW(mem, double, p->n_events);
-    s.hosted = has_host(&s);
-    s.enqueued = s.hosted ? ZX_NEW(mem, double, p->n_insns) : NULL;
-    sort_by_stream(&s, mem);
-    double ahead = 0;
-    for (int step = 0; step < STEPS; step++) {
-        run_step(&s, ahead);
-        const double was = ahead;
-        ahead = s.now - s.host;
-        if (!s.hosted || (!s.late && ahead >= was)) break; // the next ones are the same
+    bool same = true;
+    for (uint32_t r = 0; r < s->n && s->hosted; r++) {
+        side *d = &s->sides[r];
+        const double was = d->ahead;
+        d->ahead = s->now - d->host;
+        same &= !d->late && d->ahead >= was;
     }
-    zx_arena_rewind(mem, scratch);
-    p->start = s.start;
-    p->seconds = s.seconds;
+    return same;
+}
+
+void zx_sim_run(const zx_machine *m, double handoff, const zx_sim_cost *const *cost, uint32_t ranks,
+                zx_plan *p, zx_arena *mem)
+{
+    sim s = {.m = m, .p = p, .crowd = 1, .handoff = handoff, .n = ranks};
+    if (m->cores > 0 && m->threads > m->cores) s.crowd = m->threads / m->cores;
+    double *start = ZX_NEW(mem, double, p->n_insns), *seconds = ZX_NEW(mem, double, p->n_insns);
+    const zx_mark scratch = zx_arena_mark(mem);
+    s.sides = ZX_NEW(mem, side, ranks);
+    for (uint32_t r = 0; r < ranks; r++) s.sides[r].cost = cost[r];
+    s.hosted = has_host(&s);
+    for (uint32_t r = 0; r < ranks; r++) {
+        side *d = &s.sides[r];
+        d->start = r == 0 ? start : ZX_NEW(mem, double, p->n_insns);
+        d->seconds = r == 0 ? seconds : ZX_NEW(mem, double, p->n_insns);
+        d->event = ZX_NEW(mem, double, p->n_events);
+        d->enqueued = s.hosted ? ZX_NEW(mem, double, p->n_insns) : NULL;
+    }
+    sort_by_stream(&s, mem);
+    for (int step = 0; step < STEPS; step++) {
+        run_step(&s);
+        if (settled(&s)) break;
+    }
+    p->start = start;
+    p->seconds = seconds;
     p->step_seconds = s.now;
-    p->compute_seconds = s.compute;
-    p->exposed_seconds = s.exposed;
-    p->wire_bytes = s.wire_bytes;
+    p->compute_seconds = s.sides->compute;
+    p->exposed_seconds = s.sides->exposed;
+    p->wire_bytes = s.sides->wire_bytes;
+    zx_arena_rewind(mem, scratch);
 }
 
 void zx_plan_simulate(const zx_graph *train, const zx_machine *m, const zx_times *times, zx_plan *p,
                       zx_arena *mem)
 {
+    zx_plan_simulate_ranks(train, m, times, 1, p, mem);
+}
+
+void zx_plan_simulate_ranks(const zx_graph *train, const zx_machine *m, const zx_times *times,
+                            uint32_t ranks, zx_plan *p, zx_arena *mem)
+{
     zx_arena scratch = {0};
-    const zx_sim_cost *cost = zx_sim_costs(train, m, times, p, &scratch);
-    zx_sim_run(m, times != NULL ? times->handoff : 0, cost, p, mem);
+    const zx_sim_cost **cost = ZX_NEW(&scratch, const zx_sim_cost *, ranks);
+    for (uint32_t r = 0; r < ranks; r++)
+        cost[r] = zx_sim_costs(train, m, times != NULL ? &times[r] : NULL, p, &scratch);
+    zx_sim_run(m, times != NULL ? times->handoff : 0, cost, ranks, p, mem);
     zx_arena_free(&scratch);
 }

@@ -102,9 +102,13 @@ static zx_sim_cost price_wait(const pricer *k ZX_UNUSED, const zx_insn *in ZX_UN
 {
     return (zx_sim_cost){.kind = ZX_SIM_WAIT};
 }
+static zx_sim_cost meet(const pricer *k, double seconds)
+{
+    return (zx_sim_cost){.kind = ZX_SIM_MEET, .alone = seconds + exchange_seconds(k)};
+}
 static zx_sim_cost price_norm(const pricer *k, const zx_insn *in ZX_UNUSED)
 {
-    return compute(k->norm + exchange_seconds(k));
+    return meet(k, k->norm);
 }
 static zx_sim_cost price_update(const pricer *k, const zx_insn *in)
 {
@@ -118,7 +122,7 @@ static zx_sim_cost price_commit(const pricer *k, const zx_insn *in)
 {
     const zx_value *v = &k->g->values[k->g->buffers[in->a].value];
     const double bytes = (double)zx_type_bytes(&v->type) * k->p->ranks;
-    return compute(bytes / k->m.memory + exchange_seconds(k));
+    return meet(k, bytes / k->m.memory);
 }
 
 static handler *const handlers[ZX_INSN_COUNT] = {

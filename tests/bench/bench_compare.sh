@@ -14,7 +14,7 @@ cd "$folder"
 printf '%s' '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1,
   "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}' >config.json
 
-# "NAME predicted measured error", of each policy that was executed.
+# "NAME predicted measured error interval", of each policy that was executed.
 rows() {
     awk '
         /^ *\{"policy": / {
@@ -23,8 +23,10 @@ rows() {
         }
         /"measured": \{/ {
             median = $0; sub(/.*"median_seconds": /, "", median); sub(/,.*/, "", median)
-            printf "%-28s %9.1f ms %9.1f ms %+7.1f %%\n", name, 1000 * predicted, 1000 * median,
-                100 * (predicted / median - 1)
+            from = $0; sub(/.*"interval_seconds": \[/, "", from); sub(/\].*/, "", from)
+            split(from, ends, ", *")
+            printf "%-28s %9.1f ms %9.1f ms %+7.1f %%   %.1f to %.1f ms\n", name, 1000 * predicted,
+                1000 * median, 100 * (predicted / median - 1), 1000 * ends[1], 1000 * ends[2]
         }' "$1"
 }
 
@@ -32,7 +34,8 @@ for bandwidth in ${BANDWIDTHS:-0.25GB/s 0.5GB/s 1GB/s}; do
     "$zerox" compare model.onnx --config config.json --ranks "${RANKS:-2}" --data input_ids=synthetic --data labels=synthetic \
         --bandwidth "$bandwidth" --latency "${LATENCY:-0.2ms}" --execute ${STEPS:+--steps "$STEPS"} \
         ${POLICIES:+--policies "$POLICIES"} ${BUDGET:+--budget "$BUDGET"} --json >found.json
-    printf '\n%s, %-14s %12s %12s %9s\n' "$bandwidth" "${LATENCY:-0.2ms}" predicted measured error
+    printf '\n%s, %-14s %12s %12s %9s   %s\n' "$bandwidth" "${LATENCY:-0.2ms}" predicted measured error \
+        'median, 95 % interval'
     rows found.json
     grep -o '"losses_identical": [a-z]*' found.json
 done

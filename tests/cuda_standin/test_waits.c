@@ -141,7 +141,7 @@ static void every_wait_is_missed(void **state ZX_UNUSED)
     zx_graph train;
     zx_plan plan;
     planted k = {.o = options(), .wait = ZX_NONE, .result = &good};
-    uint32_t waits = 0, refused = 0;
+    uint32_t waits = 0, refused = 0, wrong = 0;
     run(&k, 0);
     assert_true(good.n_weights > 0 && good.status[1] == ZX_OK);
     plan_here(&k.o, &mem, &train, &plan);
@@ -154,15 +154,16 @@ static void every_wait_is_missed(void **state ZX_UNUSED)
         uint64_t seed = 1;
         do run(&k, seed);
         while (memcmp(got.weight, good.weight, sizeof good.weight) == 0 && ++seed <= SEEDS);
-        if (seed > SEEDS)
-            fail_msg(
-                "the checker misses instruction %u, a wait of the %s stream; in %d runs without "
-                "it nobody else does",
-                k.wait, zx_stream_words[plan.insns[k.wait].stream], SEEDS);
+        if (seed <= SEEDS)
+            wrong++;
+        else
+            print_message(
+                "instruction %u, a wait of the %s stream: nothing went wrong in %d runs\n", k.wait,
+                zx_stream_words[plan.insns[k.wait].stream], SEEDS);
     }
-    print_message("%u waits, %u of them missed by the checker and by the stand-in\n", waits,
-                  refused);
-    assert_true(refused >= 3);
+    print_message("%u waits, the checker misses %u, of which %u show in the weights\n", waits,
+                  refused, wrong);
+    assert_true(wrong >= 3 && refused <= wrong + 1); // the host may wait for one by chance
     zx_arena_free(&mem);
 }
 

@@ -446,6 +446,75 @@ static void test_simulate(void **state)
     zx_arena_free(&b.mem);
 }
 
+// ---- ranks with times of their own --------------------------------------------------------------
+
+static void alone(bench *b)
+{
+    exec(b);
+    exec(b);
+}
+static void after_compute(bench *b)
+{
+    exec(b);
+    mark(b, 0);
+    wait(b, ZX_S_GATHER, 0);
+    gather(b, 1);
+    wait(b, ZX_S_COMPUTE, 1);
+    exec(b);
+}
+static void before_compute(bench *b)
+{
+    gather(b, 0);
+    wait(b, ZX_S_COMPUTE, 0);
+    exec(b);
+}
+static void another_goes_meanwhile(bench *b)
+{
+    exec(b);
+    mark(b, 0);
+    wait(b, ZX_S_GATHER, 0);
+    gather(b, 1);
+    reduce(b, 2);
+    wait(b, ZX_S_COMPUTE, 2);
+    exec(b);
+}
+static void they_meet(bench *b)
+{
+    exec(b);
+    put(b, ZX_I_NORM, ZX_S_COMPUTE, ZX_NONE, ZX_NONE);
+    exec(b);
+}
+
+// A node takes 3 seconds on rank 0, 5 on rank 1. last: when rank 0's last instruction began.
+static const struct ranks_case {
+    const char *name;
+    void (*make)(bench *b);
+    double step, exposed, last;
+} ranks_cases[] = {
+    {"ranks: nobody waits before the end", alone, 10, 0, 3},
+    {"ranks: a gather begins when the last has come", after_compute, 11, 3, 6},
+    {"ranks: a gather at the start is nobody's", before_compute, 6, 1, 1},
+    {"ranks: who waits for a rank doesn't hold the wire", another_goes_meanwhile, 10, 0, 3},
+    {"ranks: they meet at the norm", they_meet, 10, 0, 5},
+};
+
+static void test_ranks(void **state)
+{
+    const struct ranks_case *k = *state;
+    const double node[2] = {3, 5};
+    bench b;
+    start(&b);
+    k->make(&b);
+    const zx_times times[2] = {{.node = &node[0]}, {.node = &node[1]}};
+    zx_plan_simulate_ranks(&b.g, &b.m, times, 2, &b.p, &b.mem);
+    const double last = b.p.start[b.p.n_insns - 1];
+    if (!near(b.p.step_seconds, k->step) || !near(b.p.exposed_seconds, k->exposed) ||
+        !near(last, k->last))
+        fail_msg("step %.9g, exposed %.9g, last %.9g; want %.9g, %.9g, %.9g", b.p.step_seconds,
+                 b.p.exposed_seconds, last, k->step, k->exposed, k->last);
+    zx_arena_free(&b.mem);
+}
+
 // The third step is told, from its begin on: by then the host is ahead.
 static void test_times(void **state ZX_UNUSED)
 {
@@ -477,9 +546,12 @@ static void test_stuck(void **state ZX_UNUSED)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(cases) + 2] = {cmocka_unit_test(test_times),
-                                                    cmocka_unit_test(test_stuck)};
+    struct CMUnitTest tests[ZX_COUNT(cases) + ZX_COUNT(ranks_cases) + 2] = {
+        cmocka_unit_test(test_times), cmocka_unit_test(test_stuck)};
+    size_t n = 2;
     for (size_t i = 0; i < ZX_COUNT(cases); i++)
-        tests[i + 2] = zx_case(cases[i].name, test_simulate, &cases[i]);
+        tests[n++] = zx_case(cases[i].name, test_simulate, &cases[i]);
+    for (size_t i = 0; i < ZX_COUNT(ranks_cases); i++)
+        tests[n++] = zx_case(ranks_cases[i].name, test_ranks, &ranks_cases[i]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,7 +109,8 @@ double truth_price(const zx_problem *p, const zx_solution *s, zx_arena *mem)
     mark(&w);
     put_wire(&w);
     const zx_mark scratch = zx_arena_mark(mem);
-    zx_sim_run(&p->machine, p->handoff, w.cost, &w.plan, mem);
+    const zx_sim_cost *const cost = w.cost;
+    zx_sim_run(&p->machine, p->handoff, &cost, 1, &w.plan, mem);
     const double came = w.plan.start[last], seconds = w.plan.step_seconds;
     zx_arena_rewind(mem, scratch);
     // What is stuck hasn't run (its start is 0) or not all before it.
