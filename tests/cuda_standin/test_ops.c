@@ -54,7 +54,7 @@ static zx_status prepare(device_call *d, zx_op_id op, const zx_attrs *attrs, con
 {
     static const zx_rng rng = {1, 2, 3};
     const zx_kernel *k = kernel_of(op);
-    *d = (device_call){.cuda = {0, stream, 4, blas}};
+    *d = (device_call){.cuda = {.stream = stream, .processors = 4, .blas = blas}};
     if (large_blocks) d->cuda.shared_bytes = 99 << 10; // else the least that a device gives
     for (uint32_t i = 0; i < n_in; i++)
         if (in[i].data != NULL) d->in[i].type = in[i].type;

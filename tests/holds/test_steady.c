@@ -76,7 +76,7 @@ static zx_status open_job(zx_job *job, zx_options *o, zx_plan *plan, const struc
 {
     char *argv[32] = {(char *)(uintptr_t) "zerox"};
     int argc = 1;
-    char *text = zx_arena_printf(
+    char *text = (char *)(uintptr_t)zx_arena_printf( // cut into words in place
         mem,
         "train medium.onnx --data input_ids=synthetic --data "
         "labels=synthetic --dim sequence=32 --budget 1GB --threads %u --ranks %u %s",
