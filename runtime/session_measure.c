@@ -327,13 +327,12 @@ static zx_status choose(measuring *m, const figures *mine, zx_arena *mem, zx_tim
         most = total;
         slowest = f;
     }
-    *out = (zx_times){.node = zx_arena_copy(mem, slowest.node, n_nodes * sizeof(double)),
-                      .update = zx_arena_copy(mem, slowest.update, n_units * sizeof(double)),
-                      .norm = *slowest.norm,
-                      .feed = *slowest.feed,
-                      .copy = copy,
-                      .sum = sum,
-                      .handoff = handoff};
+    *out = times_of(slowest);
+    out->node = zx_arena_copy(mem, slowest.node, n_nodes * sizeof(double));
+    out->update = zx_arena_copy(mem, slowest.update, n_units * sizeof(double));
+    out->copy = copy;
+    out->sum = sum;
+    out->handoff = handoff;
     return ZX_OK;
 }
 

@@ -117,7 +117,7 @@ static void one_wire(bench *b)
     wait(b, ZX_S_COMPUTE, 0);
     wait(b, ZX_S_COMPUTE, 1);
 }
-static void ready_first_goes_first(bench *b)
+static void another_goes_meanwhile(bench *b)
 {
     // The gather may go after one node, the reduce at once.
     exec(b);
@@ -127,6 +127,10 @@ static void ready_first_goes_first(bench *b)
     reduce(b, 2);
     wait(b, ZX_S_COMPUTE, 2);
     exec(b);
+}
+static void ready_first_goes_first(bench *b)
+{
+    another_goes_meanwhile(b);
     wait(b, ZX_S_COMPUTE, 1);
 }
 static void in_order_within_a_stream(bench *b)
@@ -462,22 +466,6 @@ static void after_compute(bench *b)
     wait(b, ZX_S_COMPUTE, 1);
     exec(b);
 }
-static void before_compute(bench *b)
-{
-    gather(b, 0);
-    wait(b, ZX_S_COMPUTE, 0);
-    exec(b);
-}
-static void another_goes_meanwhile(bench *b)
-{
-    exec(b);
-    mark(b, 0);
-    wait(b, ZX_S_GATHER, 0);
-    gather(b, 1);
-    reduce(b, 2);
-    wait(b, ZX_S_COMPUTE, 2);
-    exec(b);
-}
 static void they_meet(bench *b)
 {
     exec(b);
@@ -493,7 +481,7 @@ static const struct ranks_case {
 } ranks_cases[] = {
     {"ranks: nobody waits before the end", alone, 10, 0, 3},
     {"ranks: a gather begins when the last has come", after_compute, 11, 3, 6},
-    {"ranks: a gather at the start is nobody's", before_compute, 6, 1, 1},
+    {"ranks: a gather at the start is nobody's", waited_for_at_once, 6, 1, 1},
     {"ranks: who waits for a rank doesn't hold the wire", another_goes_meanwhile, 10, 0, 3},
     {"ranks: they meet at the norm", they_meet, 10, 0, 5},
 };
