@@ -27,31 +27,45 @@ zx_status zx_baseline_defaults(const zx_options *o, zx_baseline *out, zx_err *er
     return st;
 }
 
-// What the file says, else `absent`; "auto" says nothing.
-static int64_t elements(const zx_config *c, const char *key, int64_t absent)
+// What the file says, else `absent`; where it says "auto" and the hidden size is known, `filled`.
+static int64_t elements_or(const zx_config *c, const char *key, int64_t absent, int64_t filled)
 {
     const zx_config_value *v = zx_config_get(c, key);
+    if (v->from == ZX_FROM_AUTO && filled > 0) return filled;
     return v->from == ZX_FROM_FILE ? v->i : absent;
+}
+
+static int64_t elements(const zx_config *c, const char *key, int64_t absent)
+{
+    return elements_or(c, key, absent, 0);
+}
+
+static const char PREFETCH[] = "zero_optimization.stage3_prefetch_bucket_size",
+                  PERSISTENCE[] = "zero_optimization.stage3_param_persistence_threshold",
+                  BUCKET[] = "zero_optimization.reduce_bucket_size";
+
+static bool says_auto(const zx_config *c)
+{
+    return zx_config_get(c, PREFETCH)->from == ZX_FROM_AUTO ||
+           zx_config_get(c, PERSISTENCE)->from == ZX_FROM_AUTO ||
+           zx_config_get(c, BUCKET)->from == ZX_FROM_AUTO;
 }
 
 void zx_baseline_limits(const zx_config *c, zx_baseline defaults, int64_t hidden,
                         uint32_t accumulate, zx_hook_limits *out)
 {
-    int64_t prefetch = 50000000, persistence = 100000, bucket = 500000000;
-    if (defaults == ZX_BASELINE_HF && hidden > 0 && hidden < INT32_MAX) {
-        bucket = hidden * hidden;
-        prefetch = (int64_t)(0.9 * (double)bucket);
-        persistence = 10 * hidden;
-    }
+    const bool hf = hidden > 0 && hidden < INT32_MAX, silent = hf && defaults == ZX_BASELINE_HF;
+    const int64_t bucket = hf ? hidden * hidden : 0, prefetch = (int64_t)(0.9 * (double)bucket),
+                  persistence = hf ? 10 * hidden : 0;
     *out = (zx_hook_limits){
-        .prefetch_bucket = elements(c, "zero_optimization.stage3_prefetch_bucket_size", prefetch),
+        .prefetch_bucket = elements_or(c, PREFETCH, silent ? prefetch : 50000000, prefetch),
         .max_live = elements(c, "zero_optimization.stage3_max_live_parameters", 1000000000),
         .max_reuse = elements(c, "zero_optimization.stage3_max_reuse_distance", 1000000000),
         .param_persistence =
-            elements(c, "zero_optimization.stage3_param_persistence_threshold", persistence),
+            elements_or(c, PERSISTENCE, silent ? persistence : 100000, persistence),
         .model_persistence =
             elements(c, "zero_optimization.stage3_model_persistence_threshold", INT64_MAX),
-        .reduce_bucket = elements(c, "zero_optimization.reduce_bucket_size", bucket),
+        .reduce_bucket = elements_or(c, BUCKET, silent ? bucket : 500000000, bucket),
         .accumulate = accumulate,
     };
 }
@@ -158,7 +172,8 @@ zx_status zx_baseline_make(zx_job *job, const zx_blocks *again, zx_hooks *hooks,
     ZX_TRY(zx_baseline_defaults(job->o, &defaults, err));
     ZX_TRY(read_calls(job, &ho, err));
     find_leaves(job, &ho);
-    const int64_t hidden = defaults == ZX_BASELINE_HF ? zx_baseline_hidden(&job->forward) : 0;
+    const bool fills = defaults == ZX_BASELINE_HF || says_auto(&job->config);
+    const int64_t hidden = fills ? zx_baseline_hidden(&job->forward) : 0;
     zx_baseline_limits(&job->config, defaults, hidden, (uint32_t)job->batch.accumulate, limits);
     if (defaults == ZX_BASELINE_HF && hidden == 0)
         zx_note(&job->notes, &job->mem,
@@ -168,6 +183,12 @@ zx_status zx_baseline_make(zx_job *job, const zx_blocks *again, zx_hooks *hooks,
         zx_note(&job->notes, &job->mem,
                 "--baseline-defaults hf: where the config is silent, by the hidden size %lld: "
                 "reduce bucket %lld, prefetch %lld, persistence %lld",
+                (long long)hidden, (long long)limits->reduce_bucket,
+                (long long)limits->prefetch_bucket, (long long)limits->param_persistence);
+    else if (hidden > 0)
+        zx_note(&job->notes, &job->mem,
+                "hooks: \"auto\" by the hidden size %lld, as Hugging Face fills it: reduce bucket "
+                "%lld, prefetch %lld, persistence %lld",
                 (long long)hidden, (long long)limits->reduce_bucket,
                 (long long)limits->prefetch_bucket, (long long)limits->param_persistence);
     return zx_hooks_make(&job->forward, &ho, &job->mem, hooks, &job->notes, err);

@@ -19,6 +19,7 @@ int zx_cmd_plan(const zx_options *o, zx_err *err);
 int zx_cmd_compare(const zx_options *o, zx_err *err);
 int zx_cmd_simulate(const zx_options *o, zx_err *err);
 int zx_cmd_check(const zx_options *o, zx_err *err);
+int zx_cmd_config(const zx_options *o, zx_err *err);
 int zx_cmd_ops(const zx_options *o, zx_err *err);
 int zx_cmd_new(const zx_options *o, zx_err *err);
 int zx_cmd_diff(const zx_options *o, zx_err *err);
@@ -74,6 +75,8 @@ zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool opt
 // The same of a preset, which has no data; in bfloat16 unless the config says otherwise.
 zx_status zx_job_open_preset(zx_job *job, const zx_options *o, uint32_t ranks,
                              zx_preset_sizes *sizes, zx_preset_info *info, zx_err *err);
+// Only the config (--explain), and where a model is given what its inputs say of the batch.
+zx_status zx_job_open_config(zx_job *job, const zx_options *o, uint32_t ranks, zx_err *err);
 // Imports; forward_only stops there (check), else also data is bound and the train graph made.
 zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err);
 // job->plain of job->forward, and ->train and ->computed as job->recompute says.

@@ -148,7 +148,8 @@ static int64_t fixed_batch(const zx_job *job, const zx_import_options *io)
 static zx_status resolve_config(zx_job *job, zx_err *err)
 {
     const zx_command c = job->o->command;
-    const bool trains = c == ZX_CMD_TRAIN || c == ZX_CMD_CHECK || zx_given(job->o, ZX_OPT_EXECUTE);
+    const bool trains = c == ZX_CMD_TRAIN || c == ZX_CMD_CHECK || c == ZX_CMD_CONFIG ||
+                        zx_given(job->o, ZX_OPT_EXECUTE);
     zx_config_precision(&job->config, trains, &job->precision, &job->accumulate_bytes, err);
     zx_config_optim(&job->config, &job->optim, &job->clip, err);
     if (err->code == ZX_E_USAGE && err->hint[0] == '\0')
@@ -171,13 +172,14 @@ static void allow_tf32(zx_job *job)
 static zx_status read_config(zx_job *job, zx_err *err)
 {
     const zx_options *o = job->o;
-    const char *path = zx_given_text(o, ZX_OPT_CONFIG);
+    const bool explains = o->command == ZX_CMD_CONFIG;
+    const char *path = zx_given_text(o, explains ? ZX_OPT_EXPLAIN : ZX_OPT_CONFIG);
     if (path == NULL && o->command != ZX_CMD_CHECK && o->command != ZX_CMD_SIMULATE)
         zx_note(&job->notes, &job->mem,
                 "no --config: as if it were {\"zero_optimization\": {\"stage\": 3}}");
     const zx_status st = zx_config_read(path, zx_given(o, ZX_OPT_ALLOW_UNKNOWN), &job->mem,
                                         &job->config, &job->notes, err);
-    if (st != ZX_OK) return job->config.root != NULL ? resolve_config(job, err) : st;
+    if (st != ZX_OK && job->config.root == NULL) return st;
     const uint64_t stage = zx_given_number(o, ZX_OPT_STAGE, 0);
     if (stage > 3) return ZX_FAIL(err, ZX_E_USAGE, "--stage must be 0, 1, 2 or 3");
     if (zx_given(o, ZX_OPT_STAGE))
@@ -420,6 +422,23 @@ zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool opt
     if (o->command == ZX_CMD_CHECK && found->code != ZX_E_USAGE) return ZX_OK;
     if (o->command == ZX_CMD_TRAIN && found->code != ZX_E_USAGE) ZX_TRY(look_at_model(job, err));
     return zx_err_merge(err, found);
+}
+
+// Of a config that is refused too: what follows from its values is told all the same.
+zx_status zx_job_open_config(zx_job *job, const zx_options *o, uint32_t ranks, zx_err *err)
+{
+    *job = (zx_job){.o = o, .model = o->operand, .ranks = ranks};
+    zx_import_options io = {0};
+    zx_err found = {0};
+    const zx_status read = read_config(job, err);
+    if (job->config.root == NULL) return read;
+    zx_status st = bind_dims(job, &io, &found);
+    if (st == ZX_OK && o->operand != NULL)
+        st = zx_onnx_open(&job->file, job->model, &job->mem, &found);
+    if (st == ZX_OK)
+        st = o->operand != NULL ? open_inputs(job, &found)
+                                : zx_config_batch(&job->config, ranks, 0, &job->batch, &found);
+    return read != ZX_OK || st == ZX_OK ? read : zx_err_merge(err, &found);
 }
 
 // ---- plan ---------------------------------------------------------------------------------------

@@ -178,8 +178,8 @@ static bool parse_value(const zx_config_row *row, const json_t *j, zx_arena *mem
     case ZX_KEY_REAL:
         return parse_real(j, &v->r);
     case ZX_KEY_TEXT: // a budget may be written as a number of bytes
-        v->text = json_is_integer(j)
-                      ? zx_arena_printf(mem, "%lld", (long long)json_integer_value(j))
+        v->text = json_is_number(j) && parse_int(j, &v->i)
+                      ? zx_arena_printf(mem, "%lld", (long long)v->i)
                       : json_string_value(j);
         return v->text != NULL;
     case ZX_KEY_TEXTS:
@@ -201,7 +201,7 @@ static bool parse_value(const zx_config_row *row, const json_t *j, zx_arena *mem
     return false;
 }
 
-static void set_default(const zx_config_row *row, zx_arena *mem, zx_config_value *v)
+void zx_config_default(const zx_config_row *row, zx_arena *mem, zx_config_value *v)
 {
     *v = (zx_config_value){.from = ZX_FROM_DEFAULT, .has = row->value[0] != '\0'};
     v->b = strcmp(row->value, "true") == 0;
@@ -222,7 +222,7 @@ static void set_default(const zx_config_row *row, zx_arena *mem, zx_config_value
 static bool is_default(const zx_config_row *row, const zx_config_value *v, zx_arena *mem)
 {
     zx_config_value d;
-    set_default(row, mem, &d);
+    zx_config_default(row, mem, &d);
     if (!d.has && row->type != ZX_KEY_TEXTS) return !v->has;
     switch (row->type) {
     case ZX_KEY_BOOL:
@@ -254,7 +254,6 @@ typedef struct reading {
     bool allow_unknown;
     zx_notes *notes;
     zx_err *err;
-    uint32_t n_unknown;
 } reading;
 
 static uint32_t find_row(const char *path, bool *by_other)
@@ -278,6 +277,11 @@ const zx_config_value *zx_config_get(const zx_config *c, const char *path)
 static zx_config_value *value_of(zx_config *c, const char *path)
 {
     return (zx_config_value *)(uintptr_t)zx_config_get(c, path);
+}
+
+void zx_config_set_why(zx_config *c, const char *path, const char *why)
+{
+    value_of(c, path)->why = why;
 }
 
 void zx_config_set_int(zx_config *c, const char *path, int64_t i, zx_config_from from)
@@ -345,7 +349,9 @@ static void unknown_key(reading *r, const char *path)
     const char *words =
         near == NULL ? zx_arena_printf(mem, "unknown key '%s'", safe)
                      : zx_arena_printf(mem, "unknown key '%s'; the nearest is '%s'", safe, near);
-    r->n_unknown++;
+    zx_config *c = r->c;
+    ZX_GROW(mem, c->unknown, c->n_unknown, c->cap_unknown);
+    c->unknown[c->n_unknown++] = words;
     if (r->allow_unknown)
         zx_note(r->notes, mem, "%s: %s", r->name, words);
     else
@@ -372,11 +378,14 @@ static void read_key(reading *r, uint32_t index, const char *path, bool by_other
         return;
     }
     if (json_is_null(j)) return;
-    if (json_is_string(j) && strcmp(json_string_value(j), "auto") == 0) {
-        v->from = ZX_FROM_AUTO;
+    const char *word = json_string_value(j), *own; // "auto" is also a word of some keys' own
+    const bool choice = row->type == ZX_KEY_CHOICE && word != NULL &&
+                        parse_choice(row->words, word, r->c->mem, &own);
+    if (!choice && word != NULL && strcmp(word, "auto") == 0) {
+        zx_config_auto(row, r->c->mem, v);
         return;
     }
-    zx_config_value got = {.from = ZX_FROM_FILE, .has = true};
+    zx_config_value got = {.from = ZX_FROM_FILE, .has = true, .as = by_other ? path : NULL};
     if (parse_value(row, j, r->c->mem, &got)) {
         *v = got;
         return;
@@ -391,9 +400,38 @@ static bool old_zero_form(reading *r, const char *path, const json_t *j)
 {
     if (strcmp(path, "zero_optimization") != 0 || !json_is_boolean(j)) return false;
     zx_config_set_int(r->c, "zero_optimization.stage", json_is_true(j) ? 1 : 0, ZX_FROM_FILE);
+    value_of(r->c, "zero_optimization.stage")->as = path;
     zx_note(r->notes, r->c->mem, "%s: zero_optimization: %s is an old form: it means stage %d",
             r->name, json_is_true(j) ? "true" : "false", json_is_true(j) ? 1 : 0);
     return true;
+}
+
+// An old form's words are the key that has its place now, perhaps with the value that true means.
+static void map_old(reading *r, uint32_t index)
+{
+    const zx_config_row *row = &zx_config_rows[index];
+    const zx_config_value *v = &r->c->values[index];
+    zx_arena *mem = r->c->mem;
+    const size_t n = strcspn(row->words, "=");
+    bool other;
+    const uint32_t to = find_row(zx_arena_strn(mem, row->words, n), &other);
+    ZX_ASSERT(to != ZX_NONE);
+    zx_config_value *target = &r->c->values[to], got = {.from = ZX_FROM_FILE, .has = true};
+    if (row->words[n] == '=' && !v->b) return;
+    json_t *json = row->words[n] == '=' ? json_string(row->words + n + 1)
+                                        : json_incref((json_t *)(uintptr_t)v->json);
+    if (r->c->added == NULL) r->c->added = json_array();
+    json_array_append_new(r->c->added, json);
+    if (target->from == ZX_FROM_FILE) {
+        ZX_FAIL(r->err, ZX_E_USAGE, "%s is an old form of %s; keep one of them", row->path,
+                zx_config_rows[to].path);
+        return;
+    }
+    got.as = row->path;
+    ZX_ASSERT(parse_value(&zx_config_rows[to], json, mem, &got));
+    *target = got;
+    zx_note(r->notes, mem, "%s: %s is an old form: it means %s = %s", r->name, row->path,
+            zx_config_rows[to].path, json_short(json, mem));
 }
 
 static void read_object(reading *r, const char *prefix, const json_t *object)
@@ -438,49 +476,66 @@ static bool switched_off(const zx_config *c, const zx_config_row *row)
     return false;
 }
 
-// The words of a row, without the choices before its colon.
-static const char *reason(const zx_config_row *row)
+// Without the choices before a colon.
+const char *zx_config_reason(const zx_config_row *row)
 {
+    if (row->verdict == ZX_VERDICT_STEERS) return "superseded: the planner decides by itself";
     if (row->type != ZX_KEY_CHOICE || strchr(row->words, ':') == NULL) return row->words;
     return strchr(row->words, ':') + 2;
 }
 
+zx_config_state zx_config_judge(const zx_config *c, uint32_t i)
+{
+    const zx_config_row *row = &zx_config_rows[i];
+    const zx_config_value *v = &c->values[i];
+    if (v->from != ZX_FROM_FILE)
+        return row->verdict == ZX_VERDICT_HONOUR ? ZX_STATE_TAKEN : ZX_STATE_SILENT;
+    if (row->verdict == ZX_VERDICT_SILENT) return ZX_STATE_SILENT;
+    if (switched_off(c, row)) return ZX_STATE_OFF;
+    if (row->verdict == ZX_VERDICT_HONOUR) return ZX_STATE_TAKEN;
+    if (row->verdict == ZX_VERDICT_REFUSE_OVER_1)
+        return v->i > 1 ? ZX_STATE_REFUSED : ZX_STATE_SILENT;
+    if (is_default(row, v, c->mem)) return ZX_STATE_SILENT;
+    return row->verdict == ZX_VERDICT_REFUSE ? ZX_STATE_REFUSED
+           : row->verdict == ZX_VERDICT_OLD  ? ZX_STATE_MAPPED
+                                             : ZX_STATE_IDLE;
+}
+
 static void refuse(reading *r, const zx_config_row *row, const zx_config_value *v)
 {
-    const char *way = row->value[0] != '\0' && row->type != ZX_KEY_SWITCH
+    const char *way = v->as != NULL && strcmp(v->as, row->other) != 0
+                          ? zx_arena_printf(r->c->mem, "remove %s", v->as)
+                      : row->value[0] != '\0' && row->type != ZX_KEY_SWITCH
                           ? zx_arena_printf(r->c->mem, "set it to %s or remove it", row->value)
                           : "remove it";
     ZX_FAIL(r->err, ZX_E_USAGE, "%s = %s is not supported: %s; %s", row->path,
-            v->json != NULL ? json_short(v->json, r->c->mem) : "?", reason(row), way);
+            v->json != NULL ? json_short(v->json, r->c->mem) : "?", zx_config_reason(row), way);
 }
 
-// Whether `list` (comma separated) of a group of keys got a further one; they share one line.
+// Keys without effect for the same reason share a line.
+static void say_idle(reading *r, uint32_t first, bool *said)
+{
+    const char *why = zx_config_reason(&zx_config_rows[first]);
+    zx_text keys = {0};
+    for (uint32_t k = first; k < zx_config_n_rows; k++) {
+        if (zx_config_judge(r->c, k) != ZX_STATE_IDLE) continue;
+        if (strcmp(zx_config_reason(&zx_config_rows[k]), why) != 0) continue;
+        zx_text_put(&keys, "%s%s", keys.n > 0 ? ", " : "", zx_config_rows[k].path);
+        said[k] = true;
+    }
+    zx_note(r->notes, r->c->mem, "%s: no effect: %s (%s)", r->name, keys.at, why);
+    zx_text_free(&keys);
+}
+
 static void judge(reading *r)
 {
-    zx_arena *mem = r->c->mem;
-    bool *said = ZX_NEW(mem, bool, zx_config_n_rows);
+    bool *said = ZX_NEW(r->c->mem, bool, zx_config_n_rows);
+    for (uint32_t i = 0; i < zx_config_n_rows; i++)
+        if (zx_config_judge(r->c, i) == ZX_STATE_MAPPED) map_old(r, i);
     for (uint32_t i = 0; i < zx_config_n_rows; i++) {
-        const zx_config_row *row = &zx_config_rows[i];
-        const zx_config_value *v = &r->c->values[i];
-        if (v->from != ZX_FROM_FILE || switched_off(r->c, row)) continue;
-        if (row->verdict == ZX_VERDICT_REFUSE && !is_default(row, v, mem)) refuse(r, row, v);
-        if (row->verdict == ZX_VERDICT_REFUSE_OVER_1 && v->i > 1) refuse(r, row, v);
-        const bool idle = row->verdict == ZX_VERDICT_NOTHING || row->verdict == ZX_VERDICT_STEERS;
-        if (!idle || said[i] || is_default(row, v, mem)) continue;
-        zx_text keys = {0};
-        for (uint32_t k = i; k < zx_config_n_rows; k++) { // keys with the same reason share a line
-            const zx_config_row *other = &zx_config_rows[k];
-            if (other->verdict != row->verdict || strcmp(reason(other), reason(row)) != 0) continue;
-            if (r->c->values[k].from != ZX_FROM_FILE || is_default(other, &r->c->values[k], mem) ||
-                switched_off(r->c, other))
-                continue;
-            zx_text_put(&keys, "%s%s", keys.n > 0 ? ", " : "", other->path);
-            said[k] = true;
-        }
-        const bool steers = row->verdict == ZX_VERDICT_STEERS;
-        zx_note(r->notes, mem, "%s: no effect: %s (%s)", r->name, keys.at,
-                steers ? "superseded: the planner decides by itself" : reason(row));
-        zx_text_free(&keys);
+        const zx_config_state state = zx_config_judge(r->c, i);
+        if (state == ZX_STATE_REFUSED) refuse(r, &zx_config_rows[i], &r->c->values[i]);
+        if (state == ZX_STATE_IDLE && !said[i]) say_idle(r, i, said);
     }
     const zx_config_value *stage = zx_config_get(r->c, "zero_optimization.stage");
     if (stage->i > 3)
@@ -498,7 +553,7 @@ static void start(zx_config *c, const char *path, zx_arena *mem)
         c->dir = slash == path ? "/" : zx_arena_strn(mem, path, (size_t)(slash - path));
     c->values = ZX_NEW(mem, zx_config_value, zx_config_n_rows);
     for (uint32_t i = 0; i < zx_config_n_rows; i++)
-        set_default(&zx_config_rows[i], mem, &c->values[i]);
+        zx_config_default(&zx_config_rows[i], mem, &c->values[i]);
 }
 
 static zx_status read_root(zx_config *c, bool allow_unknown, zx_notes *notes, zx_err *err)
@@ -512,7 +567,7 @@ static zx_status read_root(zx_config *c, bool allow_unknown, zx_notes *notes, zx
     judge(&r);
     if (found.code == ZX_OK) return ZX_OK;
     zx_err_in(&found, "%s", c->path);
-    if (r.n_unknown > 0 && !allow_unknown)
+    if (c->n_unknown > 0 && !allow_unknown)
         zx_err_hint(&found, "correct the key, or --allow-unknown to go on without it");
     zx_err_hint(&found, "correct these keys; docs/CONFIG.md lists what is taken");
     return zx_err_merge(err, &found);

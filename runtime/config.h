@@ -33,6 +33,8 @@ typedef struct zx_config_value {
     const char *const *texts;
     const double *reals;
     const json_t *json; // owned by the config
+    const char *as;     // its name in the file, where that is another one or an old form; NULL
+    const char *why;    // of a value that isn't the file's own, in words; NULL
 } zx_config_value;
 
 typedef struct zx_config {
@@ -40,6 +42,8 @@ typedef struct zx_config {
     const char *dir;         // where the file is, "." without one; data paths are relative to it
     json_t *root, *added;    // added: an array that holds what zx_config_set_json took over
     zx_config_value *values; // by row of config.def
+    uint32_t n_unknown, cap_unknown;
+    const char **unknown; // what was said of keys that aren't in config.def
     zx_arena *mem;
 } zx_config;
 
@@ -59,6 +63,7 @@ void zx_config_set_int(zx_config *c, const char *path, int64_t i, zx_config_from
 // Of an OBJECT; takes `json` over.
 void zx_config_set_json(zx_config *c, const char *path, json_t *json, zx_config_from from);
 void zx_config_set_text(zx_config *c, const char *path, const char *text, zx_config_from from);
+void zx_config_set_why(zx_config *c, const char *path, const char *why);
 
 // ---- resolved (config_resolve.c) ----------------------------------------------------------------
 
@@ -89,5 +94,16 @@ void zx_config_describe(const zx_config *c, zx_text *out);
 void zx_config_write(const zx_config *c, const char *run, zx_text *out);
 // Every key with its default and meaning, for the documentation.
 void zx_config_keys(zx_text *out);
+
+// ---- shown (config_explain.c, config_schema.c)
+// ---------------------------------------------------
+
+// Every value with where it came from; then what was mapped, what has no effect, what is refused.
+// Of a config that couldn't be resolved as far as it was; `err` has what was said of it.
+void zx_config_explain(const zx_config *c, const zx_err *err, zx_text *out);
+void zx_config_explain_json(const zx_config *c, const char *model, uint32_t ranks,
+                            const zx_err *err, zx_text *out);
+// The keys as a JSON Schema, draft 2020-12.
+void zx_config_schema(zx_text *out);
 
 #endif

@@ -36,6 +36,16 @@ static void complete_batch(bool t, bool m, bool g, int64_t ranks, int64_t graph_
     }
 }
 
+// "auto" stays what the file says where nothing else decides.
+static void set_batch(zx_config *c, const char *key, int64_t n, zx_config_from from,
+                      const char *why)
+{
+    const zx_config_value had = *zx_config_get(c, key);
+    const bool kept = had.from == ZX_FROM_AUTO && from == ZX_FROM_DEFAULT;
+    zx_config_set_int(c, key, n, kept ? ZX_FROM_AUTO : from);
+    zx_config_set_why(c, key, kept ? had.why : why);
+}
+
 zx_status zx_config_batch(zx_config *c, uint32_t ranks, int64_t graph_batch, zx_batch *out,
                           zx_err *err)
 {
@@ -77,13 +87,20 @@ zx_status zx_config_batch(zx_config *c, uint32_t ranks, int64_t graph_batch, zx_
     }
     const bool fixed = graph_batch > 0 && !m->has;
     if (!m->has)
-        zx_config_set_int(c, M_KEY, out->micro,
-                          fixed    ? ZX_FROM_MODEL
-                          : t->has ? ZX_FROM_OTHERS
-                                   : ZX_FROM_DEFAULT);
+        set_batch(c, M_KEY, out->micro,
+                  fixed    ? ZX_FROM_MODEL
+                  : t->has ? ZX_FROM_OTHERS
+                           : ZX_FROM_DEFAULT,
+                  fixed    ? "its inputs' fixed batch"
+                  : t->has ? "train_batch_size / accumulation / ranks"
+                           : NULL);
     if (!g->has)
-        zx_config_set_int(c, G_KEY, out->accumulate, t->has ? ZX_FROM_OTHERS : ZX_FROM_DEFAULT);
-    if (!t->has) zx_config_set_int(c, T_KEY, out->total, ZX_FROM_OTHERS);
+        set_batch(c, G_KEY, out->accumulate, t->has ? ZX_FROM_OTHERS : ZX_FROM_DEFAULT,
+                  t->has ? "train_batch_size / micro-batch / ranks" : NULL);
+    if (!t->has)
+        set_batch(c, T_KEY, out->total, ZX_FROM_OTHERS,
+                  zx_arena_printf(c->mem, "%lld x %lld x %u ranks", (long long)out->micro,
+                                  (long long)out->accumulate, ranks));
     return ZX_OK;
 }
 
@@ -316,7 +333,7 @@ static void put_real(zx_text *out, double v)
     zx_text_put(out, "%s", buf);
 }
 
-static void put_value(zx_text *out, const zx_config_row *row, const zx_config_value *v)
+void zx_config_put_value(zx_text *out, const zx_config_row *row, const zx_config_value *v)
 {
     if (!v->has) {
         zx_text_put(out, "null");
@@ -376,7 +393,7 @@ static void put_section(const zx_config *c, uint32_t *at, const char *prefix, in
         zx_text_put(out, "%s\n%*s\"%.*s\": ", first ? "" : ",", 2 * depth + 2, "", len, name);
         first = false;
         if (name[len] == '\0') {
-            put_value(out, row, &c->values[*at]);
+            zx_config_put_value(out, row, &c->values[*at]);
             ++*at;
         } else {
             const char *inner = zx_arena_strn(c->mem, row->path, n + (size_t)len + 1);
@@ -405,9 +422,13 @@ void zx_config_write(const zx_config *c, const char *run, zx_text *out)
     zx_text_put(out, "\n");
 }
 
-// ", NAME VALUE"; what nobody chose is named in `defaults` too.
+typedef struct unchosen { // names of values that nobody chose
+    zx_text defaults, autos;
+} unchosen;
+
+// ", NAME VALUE"; what nobody chose is named apart too.
 static void describe(const zx_config *c, const char *path, const char *name, zx_text *out,
-                     zx_text *defaults)
+                     unchosen *u)
 {
     for (uint32_t i = 0; i < zx_config_n_rows; i++) {
         if (strcmp(zx_config_rows[i].path, path) != 0 || !c->values[i].has) continue;
@@ -417,41 +438,51 @@ static void describe(const zx_config *c, const char *path, const char *name, zx_
         if (zx_config_rows[i].type == ZX_KEY_CHOICE || zx_config_rows[i].type == ZX_KEY_TEXT)
             zx_text_put(out, "%s", zx_text_safe(c->mem, c->values[i].text));
         else
-            put_value(out, &zx_config_rows[i], &c->values[i]);
+            zx_config_put_value(out, &zx_config_rows[i], &c->values[i]);
         if (from == ZX_FROM_MODEL) zx_text_put(out, " (fixed by the model)");
-        if (from == ZX_FROM_DEFAULT || from == ZX_FROM_AUTO)
-            zx_text_put(defaults, "%s%s", defaults->n > 0 ? ", " : "", name);
+        zx_text *names = from == ZX_FROM_DEFAULT ? &u->defaults
+                         : from == ZX_FROM_AUTO  ? &u->autos
+                                                 : NULL;
+        if (names != NULL) zx_text_put(names, "%s%s", names->n > 0 ? ", " : "", name);
     }
 }
 
 void zx_config_describe(const zx_config *c, zx_text *out)
 {
     const bool sgd = strcasecmp(zx_config_get(c, "optimizer.type")->text, "SGD") == 0;
-    zx_text defaults = {0};
-    describe(c, "optimizer.type", "optimizer", out, &defaults);
-    describe(c, "optimizer.params.lr", "lr", out, &defaults);
+    unchosen u = {0};
+    describe(c, "optimizer.type", "optimizer", out, &u);
+    describe(c, "optimizer.params.lr", "lr", out, &u);
     describe(c, sgd ? "optimizer.params.momentum" : "optimizer.params.betas",
-             sgd ? "momentum" : "betas", out, &defaults);
-    if (!sgd) describe(c, "optimizer.params.eps", "eps", out, &defaults);
-    describe(c, "optimizer.params.weight_decay", "weight_decay", out, &defaults);
-    describe(c, "gradient_clipping", "clipping", out, &defaults);
+             sgd ? "momentum" : "betas", out, &u);
+    if (!sgd) describe(c, "optimizer.params.eps", "eps", out, &u);
+    describe(c, "optimizer.params.weight_decay", "weight_decay", out, &u);
+    describe(c, "gradient_clipping", "clipping", out, &u);
     zx_text_put(out, "\n");
-    describe(c, M_KEY, "micro-batch", out, &defaults);
-    describe(c, G_KEY, "accumulation", out, &defaults);
-    describe(c, T_KEY, "batch", out, &defaults);
-    if (defaults.n > 0) zx_text_put(out, "\ndefaults: %s", defaults.at);
-    zx_text_free(&defaults);
+    describe(c, M_KEY, "micro-batch", out, &u);
+    describe(c, G_KEY, "accumulation", out, &u);
+    describe(c, T_KEY, "batch", out, &u);
+    if (u.defaults.n > 0) zx_text_put(out, "\ndefaults: %s", u.defaults.at);
+    if (u.autos.n > 0) zx_text_put(out, "\n\"auto\", as Hugging Face fills it: %s", u.autos.at);
+    zx_text_free(&u.defaults);
+    zx_text_free(&u.autos);
+}
+
+const char *zx_config_verdict_text(zx_verdict verdict)
+{
+    static const char *const words[] = {"honoured",   "refused otherwise", "refused above 1",
+                                        "no effect",  "no effect",         "no effect",
+                                        "old form of"};
+    return words[verdict];
 }
 
 void zx_config_keys(zx_text *out)
 {
-    static const char *const verdicts[] = {"honoured",  "refused otherwise", "refused above 1",
-                                           "no effect", "no effect",         "no effect"};
     zx_text_put(out, "| key | default | verdict | |\n|---|---|---|---|\n");
     for (uint32_t i = 0; i < zx_config_n_rows; i++) {
         const zx_config_row *row = &zx_config_rows[i];
         zx_text_put(out, "| `%s` | %s | %s | ", row->path, row->value[0] != '\0' ? row->value : "-",
-                    verdicts[row->verdict]);
+                    zx_config_verdict_text(row->verdict));
         for (const char *c = row->words; *c != '\0'; c++) // a table's cell ends at a bar
             zx_text_put(out, "%s%c", *c == '|' ? "\\" : "", *c);
         zx_text_put(out, "%s|\n", row->words[0] != '\0' ? " " : "");

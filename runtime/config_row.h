@@ -3,7 +3,7 @@
 #ifndef ZX_RUNTIME_CONFIG_ROW_H
 #define ZX_RUNTIME_CONFIG_ROW_H
 
-#include <stdint.h>
+#include "runtime/config.h"
 
 typedef enum zx_key_type {
     ZX_KEY_BOOL,
@@ -26,7 +26,8 @@ typedef enum zx_verdict {
     ZX_VERDICT_REFUSE_OVER_1,
     ZX_VERDICT_NOTHING,
     ZX_VERDICT_STEERS,
-    ZX_VERDICT_SILENT
+    ZX_VERDICT_SILENT,
+    ZX_VERDICT_OLD
 } zx_verdict;
 
 typedef struct zx_config_row {
@@ -39,5 +40,26 @@ typedef struct zx_config_row {
 
 extern const zx_config_row zx_config_rows[];
 extern const uint32_t zx_config_n_rows;
+
+// What becomes of a key. One that isn't in the file is TAKEN where it is honoured, else SILENT.
+typedef enum zx_config_state {
+    ZX_STATE_SILENT, // the value that there is anyway, or one without a word
+    ZX_STATE_TAKEN,
+    ZX_STATE_OFF, // its section is off
+    ZX_STATE_IDLE,
+    ZX_STATE_REFUSED,
+    ZX_STATE_MAPPED // an old form: another key has its value
+} zx_config_state;
+zx_config_state zx_config_judge(const zx_config *c, uint32_t row);
+// Why a key has no effect or is refused; of an old form: what it means.
+const char *zx_config_reason(const zx_config_row *row);
+// "honoured", "refused otherwise", ...: a verdict as the documentation has it.
+const char *zx_config_verdict_text(zx_verdict verdict);
+
+void zx_config_default(const zx_config_row *row, zx_arena *mem, zx_config_value *out);
+// Where the file says "auto" (config_auto.c).
+void zx_config_auto(const zx_config_row *row, zx_arena *mem, zx_config_value *out);
+// A value as JSON; null where there is none.
+void zx_config_put_value(zx_text *out, const zx_config_row *row, const zx_config_value *v);
 
 #endif

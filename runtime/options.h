@@ -14,6 +14,7 @@
     X(SIMULATE, "simulate", "PRESET|MODEL.onnx",                                                   \
       "predict training of a large model on other machines")                                       \
     X(CHECK, "check", "MODEL.onnx", "say what zerox makes of a model")                             \
+    X(CONFIG, "config", "[MODEL.onnx]", "say what a configuration comes to, or print its schema")  \
     X(OPS, "ops", "", "list the supported operators")                                              \
     X(NEW, "new", "FAMILY", "write an untrained model: gpt2, llama or mlp")                        \
     X(DIFF, "diff", "PLAN PLAN", "compare two plan files; exit code 1 if they differ")             \

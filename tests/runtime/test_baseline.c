@@ -35,16 +35,21 @@ static const struct limit_row {
      ZX_BASELINE_HF,
      4096,
      {1, 2, 3, 4, 5, 6, 3, false}},
-    {"auto says nothing",
+    {"auto is filled by the hidden size",
      "{\"zero_optimization\": {\"stage3_prefetch_bucket_size\": \"auto\", \"reduce_bucket_size\": "
      "\"auto\"}}",
      ZX_BASELINE_HF,
      10,
      {90, MANY, MANY, 100, INT64_MAX, 100, 3, false}},
-    {"nor by DeepSpeed's own",
+    {"whatever the defaults of what is silent",
      "{\"zero_optimization\": {\"reduce_bucket_size\": \"auto\"}}",
      ZX_BASELINE_RAW,
      10,
+     {50000000, MANY, MANY, 100000, INT64_MAX, 100, 3, false}},
+    {"auto without a hidden size",
+     "{\"zero_optimization\": {\"reduce_bucket_size\": \"auto\"}}",
+     ZX_BASELINE_RAW,
+     0,
      {50000000, MANY, MANY, 100000, INT64_MAX, 500000000, 3, false}},
 };
 

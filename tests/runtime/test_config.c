@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/config.h"
+#include "runtime/config_row.h"
 #include "tests/test.h"
 
 // ---- what is said about a file ------------------------------------------------------------------
@@ -44,7 +45,16 @@ static const struct row {
     {"an offload device that there isn't",
      "{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"gpu\"}}}",
      "must be one of none|cpu|nvme", NULL},
-    {"cpu_offload", "{\"zero_optimization\": {\"cpu_offload\": true}}", "cpu_offload = true", NULL},
+    {"cpu_offload", "{\"zero_optimization\": {\"cpu_offload\": true}}",
+     "zero_optimization.offload_optimizer.device = \"cpu\" is not supported: offload isn't in this "
+     "version; remove zero_optimization.cpu_offload",
+     NULL},
+    {"cpu_offload_param and its place",
+     "{\"zero_optimization\": {\"cpu_offload_param\": true, \"offload_param\": {\"device\": "
+     "\"none\"}}}",
+     "cpu_offload_param is an old form of zero_optimization.offload_param.device; keep one", NULL},
+    {"an old form that asks for nothing", "{\"zero_optimization\": {\"cpu_offload\": false}}", NULL,
+     NULL},
     {"activation checkpointing", "{\"activation_checkpointing\": {\"cpu_checkpointing\": true}}",
      "cpu_checkpointing = true", NULL},
     {"partitioned activations have no effect",
@@ -74,6 +84,33 @@ static const struct row {
      "DeepSpeed documents it", NULL},
     {"max_grad_norm", "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"max_grad_norm\": 1}}}",
      "use gradient_clipping", NULL},
+    {"a stage of 3.0", "{\"zero_optimization\": {\"stage\": 3.0}}", NULL, NULL},
+    {"a stage of 2.5", "{\"zero_optimization\": {\"stage\": 2.5}}", "must be a whole number", NULL},
+    {"stage 5 in quotes", "{\"zero_optimization\": {\"stage\": \"5\"}}",
+     "must be 0, 1, 2 or 3, not 5", NULL},
+    {"ZeRO that is off, in the old form", "{\"zero_optimization\": false}", NULL, "means stage 0"},
+    {"an offload device left to who fills it in",
+     "{\"zero_optimization\": {\"offload_param\": {\"device\": \"auto\"}}}", NULL, NULL},
+    {"a duplicate key deep inside", "{\"optimizer\": {\"params\": {\"lr\": 1, \"lr\": 2}}}",
+     "duplicate", NULL},
+    {"shell comments", "{ # c\n \"steps_per_print\": 5 # d\n}", NULL, NULL},
+    {"a comment in a text is none", "{\"optimizer\": {\"type\": \"Adam//#/*\"}}", NULL, NULL},
+    {"a trailing comma in a list", "{\"optimizer\": {\"params\": {\"betas\": [0.9, 0.95,],},},}",
+     NULL, NULL},
+    {"two commas", "{\"steps_per_print\": 5,,}", "zero.json:1", NULL},
+    {"an unknown key in a plain section", "{\"aio\": {\"blocksize\": 1}}",
+     "the nearest is 'aio.block_size'", NULL},
+    {"a misspelling of DeepSpeed's own documentation",
+     "{\"activation_checkpointing\": {\"partitioned_activations\": true}}",
+     "the nearest is 'activation_checkpointing.partition_activations'", NULL},
+    {"aio's other name of threads", "{\"aio\": {\"thread_count\": 4}}", NULL,
+     "its name is intra_op_parallelism"},
+    {"the old name of bf16's check", "{\"bf16\": {\"enabled\": true, \"check_overflow\": true}}",
+     "its name is now check_grad_overflow", NULL},
+    {"a parameter of an optimizer that isn't there",
+     "{\"optimizer\": {\"type\": \"OneBitAdam\", \"params\": {\"freeze_step\": 400}}}",
+     "optimizer.params.freeze_step = 400 is not supported: a parameter of 1-bit optimizers", NULL},
+    {"1e9 in a field of text", "{\"zerox\": {\"budget\": 1e9}}", NULL, NULL},
     {"integral reals", "{\"zero_optimization\": {\"reduce_bucket_size\": 5e8}}", NULL, NULL},
     {"digits in quotes",
      "{\"zero_optimization\": {\"reduce_bucket_size\": \"500\", \"stage\": \"3\"}}", NULL, NULL},
@@ -354,10 +391,11 @@ static const struct optim_row {
       .bias_correction = true,
       .momentum = 0.9,
       .nesterov = true}},
-    {"auto is the default",
-     OPT("AdamW", "\"lr\": \"auto\", \"betas\": \"auto\""),
+    {"auto is what Hugging Face puts in",
+     OPT("AdamW", "\"lr\": \"auto\", \"betas\": \"auto\", \"torch_adam\": true, "
+                  "\"weight_decay\": \"auto\""),
      NULL,
-     {.lr = 1e-3,
+     {.lr = 5e-5,
       .beta1 = 0.9,
       .beta2 = 0.999,
       .eps = 1e-8,
@@ -479,6 +517,60 @@ static void test_precision(void **state)
     zx_arena_free(&mem);
 }
 
+// ---- "auto" -------------------------------------------------------------------------------------
+
+static const struct auto_row {
+    const char *key, *json, *value, *from, *why;
+} autos[] = {
+#define AUTO_PARAM(key) "{\"optimizer\": {\"params\": {\"" key "\": \"auto\"}}}"
+    {"optimizer.params.lr", AUTO_PARAM("lr"), "5e-05", "auto", "learning_rate"},
+    {"optimizer.params.betas", AUTO_PARAM("betas"), "[0.9, 0.999]", "auto", "adam_beta1"},
+    {"optimizer.params.eps", AUTO_PARAM("eps"), "1e-08", "auto", "adam_epsilon"},
+    {"optimizer.params.weight_decay", AUTO_PARAM("weight_decay"), "0", "auto", "weight_decay"},
+    {"optimizer.params.momentum", AUTO_PARAM("momentum"), "0", "auto", "the default"},
+    {"gradient_clipping", "{\"gradient_clipping\": \"auto\"}", "1", "auto", "max_grad_norm"},
+    {"fp16.enabled", "{\"fp16\": {\"enabled\": \"auto\"}}", "false", "auto", "fp16"},
+    {"bf16.enabled", "{\"bf16\": {\"enabled\": \"auto\"}}", "false", "auto", "bf16"},
+    {"zero_optimization.reduce_bucket_size",
+     "{\"zero_optimization\": {\"reduce_bucket_size\": \"auto\"}}", "null", "auto", "h x h"},
+    {"zero_optimization.stage3_prefetch_bucket_size",
+     "{\"zero_optimization\": {\"stage3_prefetch_bucket_size\": \"auto\"}}", "50000000", "auto",
+     "0.9 x h x h"},
+    {"train_micro_batch_size_per_gpu", "{\"train_micro_batch_size_per_gpu\": \"auto\"}", "1",
+     "auto", "the model's fixed batch, else 1"},
+    {"gradient_accumulation_steps",
+     "{\"gradient_accumulation_steps\": \"auto\", \"train_batch_size\": 8, "
+     "\"train_micro_batch_size_per_gpu\": 2}",
+     "2", "other keys", "train_batch_size / micro-batch / ranks"},
+    {"train_batch_size", "{\"train_batch_size\": \"auto\", \"gradient_accumulation_steps\": 3}",
+     "6", "other keys", "1 x 3 x 2 ranks"},
+    {"zerox.recompute", "{\"zerox\": {\"recompute\": \"auto\"}}", "\"auto\"", "file", ""},
+};
+
+static void test_auto(void **state)
+{
+    const struct auto_row *row = *state;
+    zx_arena mem = {0};
+    zx_err err = {0};
+    zx_notes notes = {0};
+    zx_config c;
+    zx_batch batch;
+    zx_text value = {0};
+    assert_zx_ok(zx_config_parse("z", row->json, strlen(row->json), false, &mem, &c, &notes, &err),
+                 &err);
+    assert_zx_ok(zx_config_batch(&c, 2, 0, &batch, &err), &err);
+    const zx_config_value *v = zx_config_get(&c, row->key);
+    uint32_t i = 0;
+    while (strcmp(zx_config_rows[i].path, row->key) != 0) i++;
+    zx_config_put_value(&value, &zx_config_rows[i], v);
+    assert_string_equal(value.at, row->value);
+    assert_string_equal(zx_config_from_text(v->from), row->from);
+    if (strstr(v->why != NULL ? v->why : "", row->why) == NULL) fail_msg("why: %s", v->why);
+    zx_text_free(&value);
+    zx_config_close(&c);
+    zx_arena_free(&mem);
+}
+
 // ---- resolved -----------------------------------------------------------------------------------
 
 // The resolved file is a config that gives the same values, and says where each came from.
@@ -560,8 +652,8 @@ int main(int argc, char **argv)
         zx_text_free(&keys);
         return 0;
     }
-    struct CMUnitTest
-        tests[ZX_COUNT(rows) + ZX_COUNT(batches) + ZX_COUNT(optims) + ZX_COUNT(precisions) + 4];
+    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(batches) + ZX_COUNT(optims) +
+                            ZX_COUNT(precisions) + ZX_COUNT(autos) + 4];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
         tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
@@ -571,6 +663,8 @@ int main(int argc, char **argv)
         tests[n++] = zx_case(optims[i].name, test_optim, &optims[i]);
     for (size_t i = 0; i < ZX_COUNT(precisions); i++)
         tests[n++] = zx_case(precisions[i].name, test_precision, &precisions[i]);
+    for (size_t i = 0; i < ZX_COUNT(autos); i++)
+        tests[n++] = zx_case(autos[i].key, test_auto, &autos[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(all_is_said_at_once);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(resolved_is_a_config);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(no_file_means_stage_3);
