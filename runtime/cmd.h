@@ -23,6 +23,8 @@ int zx_cmd_config(const zx_options *o, zx_err *err);
 int zx_cmd_ops(const zx_options *o, zx_err *err);
 int zx_cmd_new(const zx_options *o, zx_err *err);
 int zx_cmd_diff(const zx_options *o, zx_err *err);
+int zx_cmd_show(const zx_options *o, zx_err *err);
+int zx_cmd_convert(const zx_options *o, zx_err *err);
 int zx_cmd_machine(const zx_options *o, zx_err *err);
 
 void zx_cmd_say(const char *fmt, ...) ZX_PRINTF(1, 2);   // a line on stderr

@@ -19,6 +19,7 @@
 
 typedef struct train_call { // what zx_cmd_train hands to every rank
     const zx_options *o;
+    const zx_resume *resume; // NULL: a run of its own
     const zx_who *who;
     const zx_backend *backend;
     uint32_t devices;
@@ -89,7 +90,8 @@ static zx_status check_same(const zx_train *t, zx_err *err)
                 zx_given(o, ZX_OPT_SHUFFLE) ? " shuffled" : "",
                 zx_given(o, ZX_OPT_NO_SAVE) ? " unsaved" : "",
                 zx_given(o, ZX_OPT_DUMP_GRADS) ? " dumped" : "");
-    zx_text_put(&text, " %llu", (unsigned long long)t->replan.after);
+    zx_text_put(&text, " %llu %llu %llu", (unsigned long long)t->replan.after,
+                (unsigned long long)t->saving.every, (unsigned long long)t->from.state.steps);
     for (size_t i = 0; i < text.n; i++)
         hash = (hash ^ (unsigned char)text.at[i]) * UINT64_C(1099511628211);
     zx_text_free(&text);
@@ -213,7 +215,12 @@ static void run_json(const zx_train *t, zx_text *out)
     zx_text_put(out, ", \"parameters\": %llu, \"ranks\": %u, \"threads\": %u, \"steps\": %llu",
                 (unsigned long long)job->n_elements, job->ranks, job->threads,
                 (unsigned long long)t->steps);
-    zx_text_put(out, ", \"shuffle\": %s", zx_given(job->o, ZX_OPT_SHUFFLE) ? "true" : "false");
+    zx_text_put(out, ", \"shuffle\": %s, ", zx_given(job->o, ZX_OPT_SHUFFLE) ? "true" : "false");
+    zx_resume_record(job->o, out);
+    if (zx_given(job->o, ZX_OPT_INIT)) {
+        zx_text_put(out, ", \"init\": ");
+        zx_text_json(out, t->init.files.path);
+    }
     zx_text_put(out, ", \"budget_bytes\": %llu, \"planned_peak_bytes\": %llu, \"held_bytes\": %llu",
                 (unsigned long long)t->plan.budget, (unsigned long long)t->plan.arena_bytes,
                 (unsigned long long)t->plan.held_bytes);
@@ -246,7 +253,9 @@ static zx_status write_files(zx_train *t, zx_err *err)
     complete_config(t);
     run_json(t, &run);
     zx_config_write(&t->job.config, run.at, &config);
-    zx_status st = zx_outfile_put(t->files.command, command.at, command.n, mem, err);
+    zx_status st = t->resume != NULL
+                       ? zx_rundir_append(t->files.command, command.at, command.n, err)
+                       : zx_outfile_put(t->files.command, command.at, command.n, mem, err);
     if (st == ZX_OK) st = zx_outfile_put(t->files.config, config.at, config.n, mem, err);
     if (st == ZX_OK) st = zx_train_write_plan(t, "", err);
     zx_text_free(&command);
@@ -257,11 +266,17 @@ static zx_status write_files(zx_train *t, zx_err *err)
 
 static zx_status make_files(zx_train *t, zx_err *err)
 {
+    zx_job *job = &t->job;
     if (zx_world_rank(t->world) != 0) return ZX_OK;
-    ZX_TRY(zx_rundir_make(t->job.o, t->job.model, time(NULL), &t->job.mem, &t->files, err));
+    if (t->resume != NULL)
+        ZX_TRY(zx_rundir_resume(job->o, t->resume->dir, &job->mem, &t->files, err));
+    else
+        ZX_TRY(zx_rundir_make(job->o, job->model, time(NULL), &job->mem, &t->files, err));
+    t->saving.folder = t->files.checkpoints;
     ZX_TRY(write_files(t, err));
-    if (t->files.dir != NULL) zx_cmd_say("run: %s", zx_text_safe(&t->job.mem, t->files.dir));
-    return zx_log_open(&t->log, t->files.log, err);
+    if (t->files.dir != NULL) zx_cmd_say("run: %s", zx_text_safe(&job->mem, t->files.dir));
+    if (t->resume == NULL) return zx_log_open(&t->log, t->files.log, err);
+    return zx_log_resume(&t->log, t->files.log, t->before, &job->mem, err);
 }
 
 static bool by_host_memory(const zx_options *o)
@@ -292,6 +307,7 @@ zx_session_options zx_train_session_options(const zx_train *t)
         .touch = true,
         .dump_grads = zx_given(job->o, ZX_OPT_DUMP_GRADS),
         .profile = zx_given(job->o, ZX_OPT_REPORT) || zx_given(job->o, ZX_OPT_PROFILE),
+        .values = zx_train_values(t),
     };
 }
 
@@ -322,15 +338,19 @@ static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
     ZX_TRY(zx_world_agree(w, open_site(t, call, err), err));
     ZX_TRY(zx_world_agree(w, zx_job_open(&t->job, call->o, zx_world_size(w), false, err), err));
     if (first) say_header(t);
+    ZX_TRY(zx_train_find_checkpoint(t, err));
     zx_status st = zx_job_import(&t->job, false, err);
     if (st == ZX_OK) st = count_steps(t, err);
     if (st == ZX_OK) zx_train_replan_open(t);
+    zx_train_saving_open(t);
     ZX_TRY(zx_world_agree(w, st, err));
     ZX_TRY(check_same(t, err));
     if (first) say_model(t);
     ZX_TRY(share_plan(t, err));
     if (first) zx_job_say_notes(&t->job);
     if (first) say_plan(t);
+    ZX_TRY(zx_world_agree(w, zx_train_take_checkpoint(t, err), err));
+    ZX_TRY(zx_world_agree(w, zx_train_take_init(t, err), err));
     ZX_TRY(zx_world_agree(w, make_files(t, err), err));
     return zx_world_agree(w, open_session(t, err), err);
 }
@@ -342,7 +362,8 @@ static void say_summary(const zx_train *t, bool stopped)
 {
     char clock[ZX_BYTES_TEXT], step[ZX_BYTES_TEXT], peak[ZX_BYTES_TEXT], mem[ZX_BYTES_TEXT],
         outside[ZX_BYTES_TEXT], what[96];
-    if (t->done == 0) return;
+    const uint64_t made = t->done - t->before;
+    if (made == 0) return;
     const unsigned long long done = t->done, steps = t->steps;
     if (stopped)
         snprintf(what, sizeof what, "interrupted after %llu of %llu steps", done, steps);
@@ -355,7 +376,7 @@ static void say_summary(const zx_train *t, bool stopped)
         "%s in %s (%s each), loss %#.4g -> %#.4g, peak %s as planned%s, resident %s, %s of it "
         "outside the plan",
         what, zx_progress_clock(t->run_seconds, clock),
-        zx_progress_time(t->run_seconds / (double)t->done, step), t->first_loss,
+        zx_progress_time(t->run_seconds / (double)made, step), t->first_loss,
         isnan(t->last_loss) ? fabs(t->last_loss) : t->last_loss, // "nan", never "-nan"
         zx_text_size(t->peak_bytes, peak), t->peak_bytes == t->plan.arena_bytes ? "" : " (less)",
         zx_text_size(t->resident_bytes, mem), zx_text_size(rest, outside));
@@ -377,6 +398,8 @@ static int train_rank(void *arg, zx_world *world, zx_err *err)
     zx_train *t = calloc(1, sizeof *t);
     if (t == NULL) return zx_status_exit(ZX_FAIL(err, ZX_E_IO, "out of memory"));
     t->world = world;
+    t->resume = call->resume;
+    t->from.fd = -1;
     t->log = ZX_LOG_CLOSED;
     zx_status st = prepare(t, call, err);
     bool stopped = false;
@@ -385,18 +408,22 @@ static int train_rank(void *arg, zx_world *world, zx_err *err)
         st = zx_train_steps(t, &stopped, err);
         // What a failed step left behind are the weights of the step before: worth keeping, as long
         // as the ranks still hear each other.
-        if (st == ZX_OK || (t->done > 0 && st != ZX_E_COMM && !zx_session_lost(t->session))) {
+        if (st == ZX_OK ||
+            (t->done > t->before && st != ZX_E_COMM && !zx_session_lost(t->session))) {
             zx_err saving = {0};
             const zx_status saved = save_all(t, &saving);
             if (saved != ZX_OK) zx_err_merge(err, &saving);
             if (st == ZX_OK) st = saved;
         }
+        if (st == ZX_OK && zx_train_save_due(t, true, stopped)) st = zx_train_checkpoint(t, err);
         if (st == ZX_OK && zx_world_rank(world) == 0) st = zx_train_pictures(t, err);
         if (st == ZX_OK && zx_world_rank(world) == 0) say_summary(t, stopped);
         zx_launch_watch(NULL);
     }
     zx_log_close(&t->log);
     zx_train_close_session(t);
+    zx_ckpt_close(&t->from);
+    zx_init_close(&t->init);
     zx_job_close(&t->job);
     free(t);
     if (st != ZX_OK) return zx_status_exit(st);
@@ -431,7 +458,7 @@ static zx_status read_timeout(const zx_options *o, const zx_backend *backend, do
                    text);
 }
 
-int zx_cmd_train(const zx_options *o, zx_err *err)
+static int launch(const zx_options *o, const zx_resume *resume, zx_err *err)
 {
     zx_who who;
     if (zx_given(o, ZX_OPT_STEPS) && zx_given(o, ZX_OPT_EPOCHS))
@@ -458,6 +485,17 @@ int zx_cmd_train(const zx_options *o, zx_err *err)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     if (who.note[0] != '\0' && who.rank == 0) zx_cmd_say("note: %s", who.note);
-    train_call call = {o, &who, backend, devices, timeout_seconds};
+    train_call call = {o, resume, &who, backend, devices, timeout_seconds};
     return zx_launch_run(&who, train_rank, &call, err);
+}
+
+int zx_cmd_train(const zx_options *o, zx_err *err)
+{
+    zx_arena mem = {0};
+    zx_resume resume;
+    if (!zx_given(o, ZX_OPT_RESUME)) return launch(o, NULL, err);
+    const zx_status st = zx_resume_open(o, &mem, &resume, err);
+    const int code = st == ZX_OK ? launch(&resume.options, &resume, err) : zx_status_exit(st);
+    zx_arena_free(&mem);
+    return code;
 }

@@ -4,15 +4,24 @@
 #ifndef ZX_RUNTIME_CMD_TRAIN_H
 #define ZX_RUNTIME_CMD_TRAIN_H
 
+#include "runtime/ckpt.h"
 #include "runtime/cmd.h"
+#include "runtime/init_from.h"
 #include "runtime/log.h"
 #include "runtime/progress.h"
+#include "runtime/resume.h"
 #include "runtime/rundir.h"
 
 typedef struct zx_replan {   // --replan-after
     uint64_t after;          // steps done when it is planned again; 0: never
     zx_measuring *measuring; // the steps before that run in its session
 } zx_replan;
+
+typedef struct zx_saving { // checkpoints of this run
+    uint64_t every, keep;  // steps between two, 0: only where it is interrupted; that stay
+    uint64_t at;           // steps done at the newest one; 0: there is none
+    const char *folder;    // on rank 0; NULL: there is no run's folder
+} zx_saving;
 
 typedef struct zx_train {
     zx_job job;
@@ -24,8 +33,15 @@ typedef struct zx_train {
     double timeout_seconds;
     uint64_t steps;
     zx_replan replan;
-    zx_rundir files; // on rank 0
-    zx_log log;      // likewise
+    zx_rundir files;         // on rank 0
+    zx_log log;              // likewise
+    const zx_resume *resume; // NULL: a run of its own
+    zx_ckpt from;            // what it goes on from
+    zx_ckpt_values values;   // of it, as the session's
+    zx_init_from init;       // --init
+    zx_saving saving;
+    zx_train_state state; // between two steps
+    uint64_t before;      // steps done when this process began
     // What came out.
     uint64_t done, peak_bytes, resident_bytes;
     double first_loss, last_loss, run_seconds;
@@ -50,6 +66,23 @@ void zx_train_replan_open(zx_train *t);
 bool zx_train_replan_due(const zx_train *t);
 zx_status zx_train_replan(zx_train *t, zx_err *err);
 void zx_train_close_session(zx_train *t);
+
+// ---- cmd_train_save.c: checkpoints, and going on from one ---------------------------------------
+// Finds the checkpoint that --resume goes on from: the newest one that is whole; says which ones
+// aren't. All ranks call.
+zx_status zx_train_find_checkpoint(zx_train *t, zx_err *err);
+// After the plan is there: the checkpoint's tensors are the model's, and where the run stands.
+zx_status zx_train_take_checkpoint(zx_train *t, zx_err *err);
+// --init: likewise, and what was found is said.
+zx_status zx_train_take_init(zx_train *t, zx_err *err);
+// What the session begins with.
+zx_values zx_train_values(const zx_train *t);
+// Reads --save-every and --keep.
+void zx_train_saving_open(zx_train *t);
+// After a step. last: of the run; stopped: by a signal. The same on every rank.
+bool zx_train_save_due(const zx_train *t, bool last, bool stopped);
+// All ranks call. Where it fails the run and the checkpoints before are as they were.
+zx_status zx_train_checkpoint(zx_train *t, zx_err *err);
 
 // Runs the steps: log rows, progress, the first step's gradients. *stopped: a signal ended it.
 // E_DIVERGED for a step that wasn't applied, with its first bad node.

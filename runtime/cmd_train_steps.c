@@ -90,7 +90,7 @@ static void show(zx_train *t, showing *v, const zx_step_report *r, bool last)
         .rate = r->seconds > 0 ? samples / r->seconds : 0,
         .unit = tokens > 0 ? "tok/s" : "smp/s",
         .seconds = r->seconds,
-        .eta = (now - v->started) / (double)t->done * (double)(t->steps - t->done),
+        .eta = (now - v->started) / (double)(t->done - t->before) * (double)(t->steps - t->done),
         .exposed_seconds = t->job.ranks > 1 ? r->exposed_seconds : -1,
         .resident_bytes = t->resident_bytes,
     };
@@ -142,7 +142,12 @@ static zx_status write_row(zx_train *t, const zx_step_report *r, zx_err *err)
 static void account(zx_train *t, const zx_step_report *r)
 {
     t->done++;
-    if (t->done == 1) t->first_loss = r->loss;
+    if (r->applied) {
+        t->state.steps = t->done;
+        t->state.applied_steps++;
+        t->state.samples += (uint64_t)t->job.batch.total;
+    }
+    if (t->done == t->before + 1) t->first_loss = r->loss;
     t->last_loss = r->loss;
     t->peak_bytes = r->peak_bytes;
 }
@@ -155,21 +160,36 @@ static zx_status plan_again(zx_train *t, showing *v, zx_err *err)
     return zx_train_replan(t, err);
 }
 
+// A disk that is full is no reason to lose what was trained: the checkpoints before are still
+// there, and the next one may find room.
+static zx_status save_between(zx_train *t, showing *v, zx_err *err)
+{
+    zx_err found = {0};
+    if (v->open) fputc('\n', stderr);
+    v->open = false;
+    const zx_status st = zx_train_checkpoint(t, &found);
+    if (st != ZX_E_IO) return st == ZX_OK ? ZX_OK : zx_err_merge(err, &found);
+    if (zx_world_rank(t->world) == 0)
+        zx_cmd_say("warning: no checkpoint of step %llu: %s", (unsigned long long)t->done,
+                   zx_text_safe(&t->job.mem, found.cause[0]));
+    return ZX_OK;
+}
+
 zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
 {
     const bool first = zx_world_rank(t->world) == 0;
-    const uint64_t per_step = (uint64_t)t->job.ranks * (uint64_t)t->job.batch.accumulate;
     showing v;
     start_showing(t, &v);
     sampling s = {.at = v.started};
     zx_status st = ZX_OK, written = ZX_OK;
     zx_err writing = {0};
     *stopped = false;
-    for (uint64_t step = 0; st == ZX_OK && step < t->steps && !*stopped; step++) {
+    for (uint64_t step = t->before; st == ZX_OK && step < t->steps && !*stopped; step++) {
+        const uint64_t micro = t->state.samples / (uint64_t)t->job.batch.micro;
         zx_step_report r;
         st = plan_again(t, &v, err);
         if (st != ZX_OK) break;
-        st = zx_session_step(t->session, step, step * per_step, t->job.optim.lr, &r, err);
+        st = zx_session_step(t->session, step, micro, t->job.optim.lr, &r, err);
         if (st == ZX_E_DATA) zx_data_explain(t->job.data, err);
         if (st != ZX_OK) break;
         account(t, &r);
@@ -186,9 +206,11 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
             show(t, &v, &r, last);
             show_deepspeed_line(t, &v);
         }
+        if (st == ZX_OK && r.applied && !last && zx_train_save_due(t, false, false))
+            st = save_between(t, &v, err);
         if (st == ZX_OK && !r.applied) {
             t->done--;
-            st = zx_session_explain_nonfinite(t->session, step, step * per_step, err);
+            st = zx_session_explain_nonfinite(t->session, step, micro, err);
             if (st == ZX_OK)
                 st = ZX_FAIL(err, ZX_E_DIVERGED, "step %llu: the loss or the gradient isn't finite",
                              (unsigned long long)step + 1);

@@ -3,6 +3,7 @@
 #ifndef ZX_RUNTIME_LOG_H
 #define ZX_RUNTIME_LOG_H
 
+#include "graph/base/arena.h"
 #include "graph/base/text.h"
 
 typedef struct zx_log_row {
@@ -21,6 +22,9 @@ typedef struct zx_log {
 #define ZX_LOG_CLOSED ((zx_log){-1, NULL})
 // Opens for appending; what was there is emptied if it is a regular file.
 zx_status zx_log_open(zx_log *log, const char *path, zx_err *err);
+// Opens for appending behind the rows of the first `steps` steps. What follows them in a regular
+// file goes to PATH.cut, behind what is there, so that no row is lost.
+zx_status zx_log_resume(zx_log *log, const char *path, uint64_t steps, zx_arena *mem, zx_err *err);
 zx_status zx_log_write(zx_log *log, const zx_log_row *row, zx_err *err);
 void zx_log_close(zx_log *log);
 

@@ -13,7 +13,7 @@ enum { // bits of the commands' column
         ALL = (1 << ZX_CMD_COUNT) - 1
 };
 
-typedef enum option_kind { FLAG, TEXT, LIST, NUMBER, COUNT } option_kind;
+typedef enum option_kind { FLAG, TEXT, LIST, NUMBER, COUNT, OPTIONAL } option_kind;
 
 static const struct option_row {
     option_kind kind;
@@ -149,7 +149,10 @@ static zx_status parse_option(zx_options *o, int *at, zx_arena *mem, zx_err *err
         const char *arg = eq != NULL ? eq + 1 : NULL;
         if (rows[i].kind == FLAG && arg != NULL)
             return ZX_FAIL(err, ZX_E_USAGE, "%s takes no argument", name);
-        if (rows[i].kind != FLAG && arg == NULL) {
+        const char *next = *at + 1 < o->argc ? o->argv[*at + 1] : "-";
+        if (rows[i].kind == OPTIONAL) {
+            if (arg == NULL && next[0] != '-') arg = o->argv[++*at];
+        } else if (rows[i].kind != FLAG && arg == NULL) {
             if (*at + 1 >= o->argc)
                 return ZX_FAIL(err, ZX_E_USAGE, "%s needs an argument: %s", name, rows[i].arg);
             arg = o->argv[++*at];
@@ -219,6 +222,7 @@ static zx_status parse_rest(zx_options *o, zx_arena *mem, zx_err *err)
     if (o->help || whole || commands[o->command].operand[0] == '\0') return ZX_OK;
     if (commands[o->command].operand[0] == '[') return ZX_OK; // it may be left out
     if (o->command == ZX_CMD_NEW && o->value[ZX_OPT_LIST_PRESETS].n > 0) return ZX_OK;
+    if (o->command == ZX_CMD_TRAIN && o->value[ZX_OPT_RESUME].n > 0) return ZX_OK;
     return ZX_FAIL(err, ZX_E_USAGE, "%s needs %s%s", commands[o->command].word,
                    takes_two(o->command) ? "" : "a ", commands[o->command].operand);
 }
@@ -235,6 +239,22 @@ static zx_status take_json(zx_options *o, zx_arena *mem, zx_err *err)
                        zx_text_safe(mem, given));
     *format = (zx_option_value){.n = 1, .text = (const char **)(uintptr_t)json};
     return ZX_OK;
+}
+
+const char *zx_option_word(zx_option_id id, zx_arena *mem)
+{
+    return zx_arena_strn(mem, rows[id].names, strcspn(rows[id].names, " "));
+}
+
+bool zx_option_has_argument(zx_option_id id)
+{
+    return rows[id].kind != FLAG;
+}
+
+zx_status zx_options_add(zx_options *o, zx_option_id id, const char *arg, zx_arena *mem,
+                         zx_err *err)
+{
+    return add_value(o, id, zx_option_word(id, mem), arg, mem, err);
 }
 
 zx_status zx_options_parse(int argc, char *const *argv, zx_arena *mem, zx_options *out, zx_err *err)

@@ -18,6 +18,8 @@
     X(OPS, "ops", "", "list the supported operators")                                              \
     X(NEW, "new", "FAMILY", "write an untrained model: gpt2, llama or mlp")                        \
     X(DIFF, "diff", "PLAN PLAN", "compare two plan files; exit code 1 if they differ")             \
+    X(SHOW, "show", "FILE|CHECKPOINT|RUN", "show the tensors of a file, a checkpoint or a run")    \
+    X(CONVERT, "convert", "FROM TO", "write a checkpoint's or a file's weights as .safetensors")   \
     X(MACHINE, "machine", "[NAME]", "show how fast this host, or a machine by name, is")
 
 typedef enum zx_command {
@@ -50,6 +52,13 @@ typedef struct zx_options {
     char *const *argv;
     zx_option_value value[ZX_OPT_COUNT];
 } zx_options;
+
+// The name that an option is shown by; whether it takes an argument.
+const char *zx_option_word(zx_option_id id, zx_arena *mem);
+bool zx_option_has_argument(zx_option_id id);
+// As if the command line had said it at its end; arg NULL: a flag. E_USAGE as there.
+zx_status zx_options_add(zx_options *o, zx_option_id id, const char *arg, zx_arena *mem,
+                         zx_err *err);
 
 // Reads a command line; texts stay in argv. E_USAGE for what isn't understood, with the nearest
 // name; then err's hint says which --help to read.

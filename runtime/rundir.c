@@ -11,10 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/ckpt_folder.h"
 #include "runtime/outfile.h"
 
-static const char *const ours[] = {"command.txt", "config.json", "plan.txt", "log.jsonl",
-                                   "model.safetensors"};
+static const char *const ours[] = {"command.txt", "config.json",       "plan.txt",
+                                   "log.jsonl",   "model.safetensors", "checkpoints"};
 
 const char *zx_rundir_model_name(const char *model, zx_arena *mem)
 {
@@ -83,7 +84,10 @@ static zx_status clear_folder(const char *dir, zx_arena *mem, zx_err *err)
 {
     for (size_t i = 0; i < ZX_COUNT(ours); i++) {
         const char *path = zx_arena_printf(mem, "%s/%s", dir, ours[i]);
-        if (unlink(path) != 0 && errno != ENOENT)
+        struct stat info;
+        if (lstat(path, &info) == 0 && S_ISDIR(info.st_mode))
+            zx_ckpt_folder_clear(path, mem);
+        else if (unlink(path) != 0 && errno != ENOENT)
             return ZX_FAIL(err, ZX_E_IO, "cannot remove %s of an earlier run: %s", path,
                            strerror(errno));
     }
@@ -127,14 +131,22 @@ static zx_status make_default(const char *model, time_t now, zx_arena *mem, cons
     return check_writable(*out, mem, err);
 }
 
-zx_status zx_rundir_make(const zx_options *o, const char *model, time_t now, zx_arena *mem,
-                         zx_rundir *out, zx_err *err)
+bool zx_rundir_is_made(const zx_options *o)
 {
-    *out = (zx_rundir){0};
+    const bool elsewhere = zx_given(o, ZX_OPT_LOG) && zx_given(o, ZX_OPT_SAVE);
+    return zx_given(o, ZX_OPT_OUT) || !elsewhere || zx_given(o, ZX_OPT_SAVE_EVERY) ||
+           zx_given(o, ZX_OPT_RESUME);
+}
+
+// Targets that the command line names one by one. `fresh`: of a run of its own, which doesn't write
+// over another one's.
+static zx_status check_targets(const zx_options *o, bool fresh, zx_arena *mem, zx_rundir *out,
+                               zx_err *err)
+{
     const bool force = zx_given(o, ZX_OPT_FORCE), keep = !zx_given(o, ZX_OPT_NO_SAVE);
     const char *log = zx_given_text(o, ZX_OPT_LOG), *save = zx_given_text(o, ZX_OPT_SAVE),
-               *grads = zx_given_text(o, ZX_OPT_DUMP_GRADS), *dir = zx_given_text(o, ZX_OPT_OUT);
-    if (log != NULL) ZX_TRY(check_file(log, force, mem, err));
+               *grads = zx_given_text(o, ZX_OPT_DUMP_GRADS);
+    if (log != NULL) ZX_TRY(check_file(log, force || !fresh, mem, err));
     if (grads != NULL) ZX_TRY(check_file(grads, force, mem, err));
     const char *pictures[] = {zx_given_text(o, ZX_OPT_REPORT), zx_given_text(o, ZX_OPT_PROFILE)};
     for (size_t i = 0; i < ZX_COUNT(pictures); i++)
@@ -142,23 +154,63 @@ zx_status zx_rundir_make(const zx_options *o, const char *model, time_t now, zx_
     if (save != NULL) {
         ZX_TRY(make_folders(save, mem, err));
         out->weights = zx_arena_printf(mem, "%s/model.safetensors", save);
-        if (keep) ZX_TRY(check_file(out->weights, force, mem, err));
+        if (keep) ZX_TRY(check_file(out->weights, force || !fresh, mem, err));
     }
-    if (dir != NULL) ZX_TRY(use_folder(dir, force, mem, err));
-    if (dir == NULL && (log == NULL || save == NULL))
-        ZX_TRY(make_default(model, now, mem, &dir, err));
     out->log = log;
     out->grads = grads;
+    return ZX_OK;
+}
+
+static void name_files(const zx_options *o, const char *dir, zx_arena *mem, zx_rundir *out)
+{
     if (dir != NULL) {
         out->dir = dir;
         out->command = zx_arena_printf(mem, "%s/command.txt", dir);
         out->config = zx_arena_printf(mem, "%s/config.json", dir);
         out->plan = zx_arena_printf(mem, "%s/plan.txt", dir);
-        if (log == NULL) out->log = zx_arena_printf(mem, "%s/log.jsonl", dir);
-        if (save == NULL) out->weights = zx_arena_printf(mem, "%s/model.safetensors", dir);
+        out->checkpoints = zx_arena_printf(mem, "%s/checkpoints", dir);
+        if (out->log == NULL) out->log = zx_arena_printf(mem, "%s/log.jsonl", dir);
+        if (out->weights == NULL) out->weights = zx_arena_printf(mem, "%s/model.safetensors", dir);
     }
-    if (!keep) out->weights = NULL;
+    if (zx_given(o, ZX_OPT_NO_SAVE)) out->weights = NULL;
+}
+
+zx_status zx_rundir_make(const zx_options *o, const char *model, time_t now, zx_arena *mem,
+                         zx_rundir *out, zx_err *err)
+{
+    *out = (zx_rundir){0};
+    const char *dir = zx_given_text(o, ZX_OPT_OUT);
+    ZX_TRY(check_targets(o, true, mem, out, err));
+    if (dir != NULL) ZX_TRY(use_folder(dir, zx_given(o, ZX_OPT_FORCE), mem, err));
+    if (dir == NULL && zx_rundir_is_made(o)) ZX_TRY(make_default(model, now, mem, &dir, err));
+    name_files(o, dir, mem, out);
     return dir != NULL ? clear_folder(dir, mem, err) : ZX_OK;
+}
+
+zx_status zx_rundir_resume(const zx_options *o, const char *dir, zx_arena *mem, zx_rundir *out,
+                           zx_err *err)
+{
+    *out = (zx_rundir){0};
+    ZX_TRY(check_targets(o, false, mem, out, err));
+    name_files(o, dir, mem, out);
+    return check_writable(dir, mem, err);
+}
+
+zx_status zx_rundir_append(const char *path, const void *bytes, size_t n, zx_err *err)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    bool ok = fd >= 0;
+    for (const char *at = bytes; ok && n > 0;) {
+        const ssize_t done = write(fd, at, n);
+        if (done < 0 && errno == EINTR) continue;
+        ok = done >= 0;
+        at += ok ? done : 0;
+        n -= ok ? (size_t)done : 0;
+    }
+    const zx_status st =
+        ok ? ZX_OK : ZX_FAIL(err, ZX_E_IO, "cannot write %s: %s", path, strerror(errno));
+    if (fd >= 0) close(fd);
+    return st;
 }
 
 void zx_rundir_command(const zx_options *o, zx_text *out)

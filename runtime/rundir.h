@@ -12,6 +12,7 @@ typedef struct zx_rundir {               // NULL: that file isn't written
     const char *dir;                     // the run's folder
     const char *command, *config, *plan; // in it
     const char *log, *weights, *grads;   // in it, or where --log, --save and --dump-grads say
+    const char *checkpoints;             // the folder that they go to, made when there is one
 } zx_rundir;
 
 // Makes the folder (and runs/latest) and checks every target; `model` is the model's path. E_IO for
@@ -19,6 +20,14 @@ typedef struct zx_rundir {               // NULL: that file isn't written
 // loses what an earlier run has left there: it never holds files of two).
 zx_status zx_rundir_make(const zx_options *o, const char *model, time_t now, zx_arena *mem,
                          zx_rundir *out, zx_err *err);
+
+// Whether a run with these options has a folder.
+bool zx_rundir_is_made(const zx_options *o);
+// The same files of a run that goes on in its folder `dir`; nothing in it is touched.
+zx_status zx_rundir_resume(const zx_options *o, const char *dir, zx_arena *mem, zx_rundir *out,
+                           zx_err *err);
+// Bytes behind those of a file.
+zx_status zx_rundir_append(const char *path, const void *bytes, size_t n, zx_err *err);
 
 // The model's name for people: its file's stem, or its folder's name where the stem is "model".
 const char *zx_rundir_model_name(const char *model, zx_arena *mem);

@@ -307,3 +307,24 @@ zx_status zx_session_read(zx_session *s, zx_read_kind kind, uint32_t index, int6
     zx_err_merge(err, &why);
     return why.code;
 }
+
+const void *zx_session_see(zx_session *s, zx_held what, int64_t from, int64_t n)
+{
+    uint32_t slot, whole = 1;
+    uint64_t size = sizeof(float);
+    int64_t first = 0;
+    if (what.kind == ZX_HELD_BUFFER) {
+        slot = s->buffer_slot[what.index];
+        size = zx_dtype_bytes(s->graph->values[s->graph->buffers[what.index].value].type.dtype);
+    } else {
+        const zx_unit *u = &s->plan->units[what.index];
+        const bool param = what.kind == ZX_HELD_PARAM && u->master_slot == ZX_NONE;
+        whole = param ? u->param_whole : u->state_whole;
+        slot = param                        ? u->param_slot
+               : what.kind == ZX_HELD_PARAM ? u->master_slot
+                                            : u->state_slot[what.kind - ZX_HELD_STATE_0];
+        if (whole == 0) zx_unit_piece(u, s->rank, &first);
+    }
+    const unsigned char *at = zx_slot_at(s, slot);
+    return s->backend->see(s, at + (uint64_t)(from - first) * size, (uint64_t)n * size);
+}

@@ -33,6 +33,28 @@ typedef struct zx_feed {
     const void *self;
 } zx_feed;
 
+// What a session holds between two steps and a checkpoint keeps: of a unit of its plan the
+// parameter (in float32, where it is kept so too) and optimizer states, and buffers of the graph.
+typedef enum zx_held_kind {
+    ZX_HELD_PARAM,
+    ZX_HELD_STATE_0,
+    ZX_HELD_STATE_1,
+    ZX_HELD_BUFFER
+} zx_held_kind;
+typedef struct zx_held {
+    zx_held_kind kind;
+    uint32_t index; // unit, or buffer
+} zx_held;
+
+// First values from elsewhere: elements [from, from + n) of a tensor in its own type. A rank asks
+// for what it holds and no more.
+typedef struct zx_values {
+    bool (*has)(const void *self, zx_held what); // NULL: all. What it hasn't is as without them
+    zx_status (*read)(const void *self, zx_held what, int64_t from, int64_t n, void *to,
+                      zx_err *err);
+    const void *self;
+} zx_values;
+
 typedef struct zx_session_options {
     zx_world *world;
     zx_site site;     // outlives the session
@@ -56,6 +78,7 @@ typedef struct zx_session_options {
     // buffers are taken over bit by bit in place of first values. Its plan holds the same as this
     // one's, and it is to be closed next. NULL: there is none.
     const zx_session *from;
+    zx_values values; // in place of the graph's own first values; zeroed: those
 } zx_session_options;
 
 // Scratch by node for a plan: work_bytes[graph->n_nodes] is filled. Needs no session: rank 0 plans
@@ -134,5 +157,9 @@ zx_status zx_session_measure(const zx_graph *train, const zx_plan *plan,
 typedef enum zx_read_kind { ZX_READ_PARAM, ZX_READ_GRAD, ZX_READ_BUFFER } zx_read_kind;
 zx_status zx_session_read(zx_session *s, zx_read_kind kind, uint32_t index, int64_t from, int64_t n,
                           void *out, zx_err *err);
+
+// Elements [from, from + n) of what this rank holds, as they are between two steps, until the next
+// call; of what is cut they lie in this rank's shard. Not collective. NULL: the device has failed.
+const void *zx_session_see(zx_session *s, zx_held what, int64_t from, int64_t n);
 
 #endif

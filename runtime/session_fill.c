@@ -33,23 +33,54 @@ static void zero(void *at, const zx_slot *slot, uint64_t from)
     if (from < slot->bytes) memset((unsigned char *)at + from, 0, (size_t)(slot->bytes - from));
 }
 
-static void fill_param(const zx_session *s, const zx_slot *slot, void *at)
+static bool has_values(const zx_session *s, zx_held what)
+{
+    const zx_values *v = &s->o.values;
+    return v->read != NULL && (v->has == NULL || v->has(v->self, what));
+}
+
+static zx_status read_values(const zx_session *s, zx_held what, int64_t from, int64_t n, void *to,
+                             zx_err *err)
+{
+    return n > 0 ? s->o.values.read(s->o.values.self, what, from, n, to, err) : ZX_OK;
+}
+
+static zx_status fill_param(const zx_session *s, const zx_slot *slot, void *at, zx_err *err)
 {
     const zx_unit *u = &s->plan->units[slot->what];
     const zx_param *p = &s->graph->params[u->param];
+    const zx_held what = {ZX_HELD_PARAM, slot->what};
     int64_t from = 0, n = u->numel;
     if (!u->param_whole) n = zx_unit_piece(u, s->rank, &from);
-    fill_float(at, &p->init, p->name, from, n);
+    if (has_values(s, what))
+        ZX_TRY(read_values(s, what, from, n, at, err));
+    else
+        fill_float(at, &p->init, p->name, from, n);
     zero(at, slot, (uint64_t)n * sizeof(float)); // the pad
+    return ZX_OK;
 }
 
-static void fill_buffer(const zx_session *s, const zx_slot *slot, void *at)
+static zx_status fill_state(const zx_session *s, const zx_slot *slot, void *at, zx_err *err)
+{
+    const zx_unit *u = &s->plan->units[slot->what];
+    const bool second = &s->plan->slots[u->state_slot[0]] != slot;
+    const zx_held what = {second ? ZX_HELD_STATE_1 : ZX_HELD_STATE_0, slot->what};
+    int64_t from = 0, n = u->numel;
+    zero(at, slot, 0);
+    if (!has_values(s, what)) return ZX_OK;
+    if (!u->state_whole) n = zx_unit_piece(u, s->rank, &from);
+    return read_values(s, what, from, n, at, err);
+}
+
+static zx_status fill_buffer(const zx_session *s, const zx_slot *slot, void *at, zx_err *err)
 {
     const zx_buffer *b = &s->graph->buffers[slot->what];
+    const zx_held what = {ZX_HELD_BUFFER, slot->what};
     const zx_type *t = &s->graph->values[b->value].type;
     const uint64_t bytes = zx_type_bytes(t);
     const int64_t n = zx_shape_count(&t->shape);
     zero(at, slot, 0);
+    if (has_values(s, what)) return read_values(s, what, 0, n, at, err);
     if (t->dtype == ZX_F32) {
         fill_float(at, &b->init, b->name, 0, n);
     } else if (b->init.kind == ZX_INIT_DATA) { // in its own type, e.g. a counter
@@ -58,6 +89,7 @@ static void fill_buffer(const zx_session *s, const zx_slot *slot, void *at)
         int64_t *x = at;
         for (int64_t i = 0; i < n; i++) x[i] = (int64_t)b->init.a;
     }
+    return ZX_OK;
 }
 
 static void fill_const(const zx_session *s, const zx_slot *slot, void *at)
@@ -73,22 +105,22 @@ static void note_peak(zx_session *s, const zx_slot *slot)
             s->lane[k].peak = slot->offset + slot->bytes;
 }
 
-static void fill_slot(const zx_session *s, const zx_slot *slot, void *at)
+static zx_status fill_slot(const zx_session *s, const zx_slot *slot, void *at, zx_err *err)
 {
     switch ((zx_slot_kind)slot->kind) {
     case ZX_SLOT_PARAM:
-        fill_param(s, slot, at);
-        break;
+        return fill_param(s, slot, at, err);
+    case ZX_SLOT_STATE:
+        return fill_state(s, slot, at, err);
     case ZX_SLOT_BUFFER:
     case ZX_SLOT_WORKING:
-        fill_buffer(s, slot, at);
-        break;
+        return fill_buffer(s, slot, at, err);
     case ZX_SLOT_CONST:
         fill_const(s, slot, at);
-        break;
+        return ZX_OK;
     default:
         zero(at, slot, 0);
-        break;
+        return ZX_OK;
     }
 }
 
@@ -98,7 +130,11 @@ zx_status zx_exec_fill(zx_session *s, zx_err *err)
         const zx_slot *slot = &s->plan->slots[i];
         if (slot->kind >= ZX_SLOT_HELD) continue; // written by the step
         void *at = s->backend->begin_fill(s, slot);
-        if (at != NULL) fill_slot(s, slot, at);
+        const zx_status st = at != NULL ? fill_slot(s, slot, at, err) : ZX_OK;
+        if (st != ZX_OK) {
+            s->backend->end_fill(s, slot, at); // which may have to free it
+            return st;
+        }
         if (at == NULL || !s->backend->end_fill(s, slot, at))
             return s->fatal.code != ZX_OK ? zx_err_merge(err, &s->fatal)
                                           : ZX_FAIL(err, ZX_E_DEVICE, "no memory for first values");

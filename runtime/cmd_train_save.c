@@ -1,0 +1,185 @@
+// cmd_train_save.c - checkpoints of a run: when one is saved, and going on from one.
+// SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/cmd_train.h"
+
+// ---- going on -----------------------------------------------------------------------------------
+
+// One candidate: every rank reads its part of the files.
+static zx_status look_at(zx_train *t, const char *dir, zx_err *err)
+{
+    zx_world *w = t->world;
+    zx_status st = zx_ckpt_open(dir, &t->job.mem, &t->from, err);
+    ZX_TRY(zx_world_agree(w, st, err));
+    st = zx_ckpt_verify(&t->from, zx_world_rank(w), zx_world_size(w), err);
+    return zx_world_agree(w, st, err);
+}
+
+static void say_next(zx_train *t, uint32_t i, const zx_err *why)
+{
+    const zx_resume *r = t->resume;
+    zx_arena *mem = &t->job.mem;
+    if (zx_world_rank(t->world) != 0) return;
+    zx_cmd_say("warning: %s can't be gone on from: %s", zx_text_safe(mem, r->at[i]),
+               zx_text_safe(mem, why->cause[0]));
+    if (i + 1 < r->n)
+        zx_cmd_say("warning: trying the one before it, %s", zx_text_safe(mem, r->at[i + 1]));
+}
+
+zx_status zx_train_find_checkpoint(zx_train *t, zx_err *err)
+{
+    const zx_resume *r = t->resume;
+    const bool first = zx_world_rank(t->world) == 0;
+    if (r == NULL) return ZX_OK;
+    for (uint32_t i = 0; first && i < r->n_said; i++)
+        zx_cmd_say("note: resumed with %s", r->said[i]);
+    if (first && r->leftover != NULL)
+        zx_cmd_say("note: %s is what a save that was cut off left; the next save removes it",
+                   zx_text_safe(&t->job.mem, r->leftover));
+    for (uint32_t i = 0; i < r->n; i++) {
+        zx_err found = {0};
+        const zx_status st = look_at(t, r->at[i], &found);
+        if (st == ZX_OK) return ZX_OK;
+        zx_ckpt_close(&t->from);
+        const bool damaged = st == ZX_E_FORMAT || st == ZX_E_IO;
+        if (!damaged || r->exact || r->n == 1) return zx_err_merge(err, &found);
+        say_next(t, i, &found);
+    }
+    zx_err_hint(err, "--init with weights that are whole, or the run again");
+    return ZX_FAIL(err, ZX_E_FORMAT, "none of the %u checkpoints in %s can be gone on from", r->n,
+                   zx_text_safe(&t->job.mem, r->folder));
+}
+
+static const char *optimizer_name(const zx_train *t)
+{
+    return zx_config_get(&t->job.config, "optimizer.type")->text;
+}
+
+static zx_status check_state(const zx_train *t, zx_err *err)
+{
+    const zx_train_state *s = &t->from.state;
+    const uint64_t micro = (uint64_t)t->job.batch.micro;
+    if (s->samples % micro != 0)
+        return ZX_FAIL(err, ZX_E_USAGE,
+                       "%s: %" PRIu64 " samples were read, which is no whole number of "
+                       "micro-batches of %" PRIu64,
+                       t->from.dir, s->samples, micro);
+    if (s->steps >= t->steps) {
+        zx_err_hint(err, "--steps %" PRIu64 ", or more: they count from the run's beginning",
+                    s->steps + 1);
+        return ZX_FAIL(err, ZX_E_USAGE, "%s: the run has done %" PRIu64 " of %" PRIu64 " steps",
+                       t->from.dir, s->steps, t->steps);
+    }
+    if (t->replan.after > 0 && t->replan.after <= s->steps)
+        return ZX_FAIL(err, ZX_E_USAGE,
+                       "--replan-after %" PRIu64 ": the run has done %" PRIu64 " steps already",
+                       t->replan.after, s->steps);
+    return ZX_OK;
+}
+
+zx_status zx_train_take_checkpoint(zx_train *t, zx_err *err)
+{
+    zx_ckpt want = {0};
+    zx_job *job = &t->job;
+    if (t->resume == NULL) return ZX_OK;
+    ZX_TRY(check_state(t, err));
+    zx_ckpt_list(&job->train, &t->plan, &job->optim, &job->mem, &want);
+    const zx_status st = zx_ckpt_match(&t->from, &want, &t->plan, &job->mem, &t->values, err);
+    if (st != ZX_OK) {
+        zx_err_hint(err, "the run's model and optimizer (%s), or --init for the weights alone",
+                    zx_text_safe(&job->mem, t->from.optimizer));
+        return st;
+    }
+    t->state = t->from.state;
+    t->state.seed = job->seed;
+    t->done = t->before = t->saving.at = t->state.steps;
+    if (zx_world_rank(t->world) != 0) return ZX_OK;
+    if (zx_ckpt_model_hash(&job->forward) != t->from.model_hash)
+        zx_cmd_say("note: operators or shapes of the model aren't those that %s was saved with",
+                   zx_text_safe(&job->mem, t->from.dir));
+    zx_cmd_say("resumed: %s, step %" PRIu64 " of %" PRIu64, zx_text_safe(&job->mem, t->from.dir),
+               t->before, t->steps);
+    return ZX_OK;
+}
+
+// ---- other weights ------------------------------------------------------------------------------
+
+// With --force the folder that a run writes to loses what is there before its session is opened.
+static zx_status check_apart(const zx_options *o, const char *from, zx_err *err)
+{
+    char a[PATH_MAX], b[PATH_MAX];
+    const char *out = zx_given_text(o, ZX_OPT_OUT);
+    if (out == NULL || realpath(out, a) == NULL || realpath(from, b) == NULL) return ZX_OK;
+    const size_t n = strlen(a);
+    if (strncmp(a, b, n) != 0 || (b[n] != '/' && b[n] != '\0')) return ZX_OK;
+    return ZX_FAIL(err, ZX_E_USAGE, "--init %s is in the folder that --out writes to", from);
+}
+
+zx_status zx_train_take_init(zx_train *t, zx_err *err)
+{
+    const zx_options *o = t->job.o;
+    const char *from = zx_given_text(o, ZX_OPT_INIT);
+    const bool first = zx_world_rank(t->world) == 0, partial = zx_given(o, ZX_OPT_INIT_PARTIAL);
+    if (from == NULL && partial)
+        return ZX_FAIL(err, ZX_E_USAGE, "--init-partial has no effect without --init");
+    if (from == NULL) return ZX_OK;
+    ZX_TRY(check_apart(o, from, err));
+    const zx_status st =
+        zx_init_open(from, &t->job.train, &t->plan, partial, first, &t->job.mem, &t->init, err);
+    if (st == ZX_OK && first) // without its last '\n'
+        zx_cmd_say("%.*s", (int)(t->init.report.n - 1), t->init.report.at);
+    return st;
+}
+
+zx_values zx_train_values(const zx_train *t)
+{
+    if (t->resume != NULL) return zx_ckpt_session_values(&t->values);
+    return zx_given(t->job.o, ZX_OPT_INIT) ? zx_init_values(&t->init) : (zx_values){0};
+}
+
+// ---- saving -------------------------------------------------------------------------------------
+
+void zx_train_saving_open(zx_train *t)
+{
+    const zx_options *o = t->job.o;
+    t->saving.every = zx_given_number(o, ZX_OPT_SAVE_EVERY, 0);
+    t->saving.keep = zx_given_number(o, ZX_OPT_KEEP, 2);
+}
+
+bool zx_train_save_due(const zx_train *t, bool last, bool stopped)
+{
+    const zx_saving *s = &t->saving;
+    if (t->done == s->at || t->done == t->before) return false; // nothing is new
+    if (s->every > 0) return last || stopped || t->done % s->every == 0;
+    // Nobody can ask for it any more.
+    return stopped && zx_rundir_is_made(t->job.o) && !zx_given(t->job.o, ZX_OPT_NO_SAVE);
+}
+
+zx_status zx_train_checkpoint(zx_train *t, zx_err *err)
+{
+    zx_job *job = &t->job;
+    const bool first = zx_world_rank(t->world) == 0;
+    const zx_mark mark = zx_arena_mark(&job->mem);
+    const char *name = NULL;
+    char size[ZX_BYTES_TEXT];
+    uint64_t bytes = 0;
+    zx_err found = {0};
+    zx_ckpt c = {.optimizer = optimizer_name(t),
+                 .model = job->model,
+                 .model_hash = zx_ckpt_model_hash(&job->forward),
+                 .stage = t->plan.stage,
+                 .state = t->state};
+    const zx_ckpt_target target = {t->saving.folder, t->saving.keep};
+    zx_ckpt_list(&job->train, &t->plan, &job->optim, &job->mem, &c);
+    const zx_status st =
+        zx_ckpt_save(t->session, t->world, &c, &target, &job->mem, &name, &bytes, &found);
+    if (st == ZX_OK) t->saving.at = t->done;
+    if (st == ZX_OK && first)
+        zx_cmd_say("checkpoint: %s (%s)", zx_text_safe(&job->mem, name), zx_text_size(bytes, size));
+    zx_arena_rewind(&job->mem, mark);
+    return st == ZX_OK ? ZX_OK : zx_err_merge(err, &found);
+}

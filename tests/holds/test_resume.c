@@ -1,0 +1,290 @@
+// test_resume.c - a run that was stopped and gone on with is the run that wasn't: the same bits on
+// the same ranks, dropout, shuffled samples and momentum included; on others the same within
+// rounding; and what is said where it can't be.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/holds/holds.h"
+
+#include <math.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/wait.h"
+
+enum { IN = 7, OUT = 5, SAMPLES = 40 }; // three steps of 12 an epoch; 4 samples are left out
+
+static void make_files(void)
+{
+    static const char config[] =
+        "{\"train_batch_size\": 12, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": "
+        "0.01, \"weight_decay\": 0.1}}, \"gradient_clipping\": 0.5, "
+        "\"zero_optimization\": {\"stage\": 3}, \"zerox\": {\"data\": {\"x\": \"x.npy\"}}}";
+    const int64_t xs[] = {2, IN}, ws[] = {IN, OUT}, bs[] = {OUT};
+    const float half = 0.5f;
+    const uint8_t yes = 1;
+    float w[IN * OUT], b[OUT] = {0}, x[SAMPLES * IN];
+    for (int i = 0; i < IN * OUT; i++) w[i] = sinf((float)i);
+    for (int i = 0; i < SAMPLES * IN; i++) x[i] = cosf((float)(i * i % 101));
+    holds_net n;
+    holds_net_begin(&n);
+    holds_net_input(&n, "x", ZX_F32, 2, xs);
+    zx_onnx_initializer(&n.out, "half", &(zx_type){.dtype = ZX_F32}, &half);
+    zx_onnx_initializer(&n.out, "yes", &(zx_type){.dtype = ZX_BOOL}, &yes);
+    holds_net_floats(&n, "w", "PARAMETER", 2, ws, w);
+    holds_net_floats(&n, "b", "PARAMETER", 1, bs, b);
+    holds_net_node(&n, "MatMul", "xw", "x", "w", NULL);
+    holds_net_node(&n, "Add", "y", "xw", "b", NULL);
+    holds_net_node(&n, "Dropout", "d", "y", "half", "yes");
+    holds_net_node(&n, "Mul", "dy", "d", "y", NULL);
+    zx_onnx_node_int(&n.out, holds_net_node(&n, "ReduceMean", "loss", "dy", NULL, NULL), "keepdims",
+                     0);
+    holds_net_done(&n, "loss", "m.onnx");
+    holds_npy("x.npy", ZX_F32, 2, (const int64_t[]){SAMPLES, IN}, x);
+    holds_write("c.json", config, sizeof config - 1);
+}
+
+#define RUN "m.onnx --config c.json --threads 1 --seed 3 --shuffle "
+
+// `zerox train --resume ARGS`, which has to end with `code`.
+static void resume(const char *name, int code, const char *args)
+{
+    char path[80];
+    const int is = holds_zerox(name, "train --resume %s", args);
+    snprintf(path, sizeof path, "%s.err", name);
+    char *said = holds_read(path, &(size_t){0});
+    if (is != code) fail_msg("exit code %d, not %d: %s", is, code, said);
+    free(said);
+}
+
+static void expect_said(const char *name, const char *what)
+{
+    char path[80];
+    snprintf(path, sizeof path, "%s.err", name);
+    char *said = holds_read(path, &(size_t){0});
+    if (strstr(said, what) == NULL) fail_msg("'%s' isn't said: %s", what, said);
+    free(said);
+}
+
+static bool there(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+static int setup(void **state)
+{
+    if (holds_setup(state) != 0) return 1;
+    make_files();
+    holds_train("whole", RUN "--ranks 2 --steps 10");
+    return 0;
+}
+
+static void expect_near(const char *a, const char *b)
+{
+    holds_row x[HOLDS_ROWS], y[HOLDS_ROWS];
+    const uint32_t n = holds_log(a, x);
+    assert_int_equal(holds_log(b, y), n);
+    for (uint32_t i = 0; i < n; i++)
+        if (fabs(x[i].loss - y[i].loss) > 1e-5 * fmax(1, fabs(x[i].loss)) ||
+            fabs(x[i].grad_norm - y[i].grad_norm) > 1e-5 * fmax(1, fabs(x[i].grad_norm)))
+            fail_msg("step %u: loss %g and %g", i + 1, x[i].loss, y[i].loss);
+}
+
+// ---- half of it, and the rest -------------------------------------------------------------------
+
+static const struct row {
+    const char *name, *run, *first, *then;
+    bool near; // not the same bits: sums are of other numbers
+} rows[] = {
+    {"on the same ranks", "same", "--ranks 2 --save-every 5", "--steps 10", false},
+    {"in another stage, less memory", "stage", "--ranks 2 --save-every 5",
+     "--steps 10 --stage 1 --budget min", false},
+    {"from stage 0, launched again with 2", "zero", "--ranks 2 --save-every 5 --stage 0",
+     "--steps 10 --ranks 2 --stage 3", false},
+    {"on 3 ranks", "three", "--ranks 2 --save-every 5", "--steps 10 --ranks 3", true},
+    {"on 1 rank, stage 2", "one", "--ranks 2 --save-every 5", "--steps 10 --ranks 1 --stage 2",
+     true},
+    {"in the middle of an epoch's samples", "odd", "--ranks 2 --save-every 4", "--steps 10", false},
+};
+
+static void test_row(void **state)
+{
+    const struct row *r = *state;
+    char args[200];
+    holds_train(r->run, RUN "--steps 5 %s", r->first);
+    snprintf(args, sizeof args, "%s %s", r->run, r->then);
+    resume(r->run, 0, args);
+    if (r->near)
+        expect_near("whole", r->run);
+    else
+        holds_expect_same("whole", r->run);
+}
+
+// Step by step, each time from the folder that runs/latest leads to.
+static void many_times(void **state)
+{
+    (void)state;
+    assert_int_equal(holds_zerox("many", "train " RUN "--ranks 2 --steps 1 --save-every 1"), 0);
+    for (int k = 2; k <= 10; k += k < 4 ? 1 : 6) {
+        char args[40];
+        snprintf(args, sizeof args, "--steps %d --keep 1", k);
+        resume("many", 0, args);
+    }
+    holds_expect_same("whole", "runs/latest");
+    assert_true(there("runs/latest/checkpoints/step-10"));
+    assert_true(!there("runs/latest/checkpoints/step-9"));
+}
+
+// ---- interrupted, killed, damaged ---------------------------------------------------------------
+
+static int rows_of(const char *name)
+{
+    char path[80];
+    snprintf(path, sizeof path, "%s/log.jsonl", name);
+    FILE *f = fopen(path, "rb");
+    int n = 0;
+    for (int c; f != NULL && (c = fgetc(f)) != EOF;) n += c == '\n';
+    if (f != NULL) fclose(f);
+    return n;
+}
+
+// Starts a run that nobody waits for the end of, sends `signal` after some rows; its exit status.
+static int cut_off(const char *name, const char *options, int signal, int least)
+{
+    char command[600];
+    snprintf(command, sizeof command,
+             "exec %s train " RUN "--ranks 2 --steps 1000000 --out %s %s >/dev/null 2>%s.err",
+             ZX_PROGRAM, name, options, name);
+    const pid_t pid = wait_fork();
+    if (pid == 0) {
+        setpgid(0, 0); // the ranks are in it, too
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    for (wait_limit w = {0}; rows_of(name) < least; wait_more(&w, "rows")) {
+    }
+    kill(signal == SIGKILL ? -pid : pid, signal);
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+// Goes on with it for some steps; they are those of a run that was to do as many.
+static void expect_same_after(const char *name)
+{
+    char args[80], whole[40];
+    const int steps = rows_of(name) + 3;
+    snprintf(args, sizeof args, "%s --steps %d", name, steps);
+    resume(name, 0, args);
+    snprintf(whole, sizeof whole, "%s_whole", name);
+    holds_train(whole, RUN "--ranks 2 --steps %d", steps);
+    size_t n, m;
+    snprintf(args, sizeof args, "%s/model.safetensors", name);
+    char *a = holds_read(args, &n);
+    snprintf(args, sizeof args, "%s/model.safetensors", whole);
+    char *b = holds_read(args, &m);
+    assert_true(n == m && memcmp(a, b, n) == 0);
+    free(a);
+    free(b);
+    assert_int_equal(rows_of(name), steps);
+}
+
+static void interrupted(void **state)
+{
+    (void)state;
+    const int status = cut_off("term", "", SIGTERM, 3);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGTERM);
+    expect_said("term", "checkpoint: term/checkpoints/step-");
+    expect_same_after("term");
+}
+
+static void killed(void **state)
+{
+    (void)state;
+    const int status = cut_off("kill", "--save-every 2", SIGKILL, 7);
+    assert_true(WIFSIGNALED(status));
+    usleep(100000); // all of the group were killed, one was waited for
+    expect_same_after("kill");
+}
+
+static void spoil(const char *path)
+{
+    size_t n;
+    char *bytes = holds_read(path, &n);
+    bytes[n - 1] ^= 1;
+    holds_write(path, bytes, n);
+    free(bytes);
+}
+
+static void damaged(void **state)
+{
+    (void)state;
+    holds_train("bad", RUN "--ranks 2 --steps 7 --save-every 2 --keep 3"); // 4, 6, 7
+    spoil("bad/checkpoints/step-7/rank-00001-of-00002.safetensors");
+    resume("bad", 0, "bad --steps 10");
+    expect_said("bad", "warning: bad/checkpoints/step-7 can't be gone on from: rank 1: "
+                       "bad/checkpoints/step-7/rank-00001-of-00002.safetensors is damaged: ");
+    expect_said("bad", "warning: trying the one before it, bad/checkpoints/step-6");
+    expect_said("bad", "resumed: bad/checkpoints/step-6, step 6 of 10");
+    holds_expect_same("whole", "bad");
+    // The seventh row was of a step that was taken again: it is kept, too.
+    size_t n;
+    char *cut = holds_read("bad/log.jsonl.cut", &n);
+    assert_true(strncmp(cut, "{\"step\": 7,", 11) == 0);
+    free(cut);
+    assert_true(there("bad/checkpoints/step-7.aside"));
+    // None is whole: nothing begins.
+    spoil("bad/checkpoints/step-8/manifest.json");
+    spoil("bad/checkpoints/step-10/rank-00000-of-00002.safetensors");
+    spoil("bad/checkpoints/step-6/rank-00000-of-00002.safetensors");
+    resume("none", 3, "bad --steps 12");
+    expect_said("none", "none of the 3 checkpoints in bad/checkpoints can be gone on from");
+    // One that is named is the one.
+    resume("exact", 3, "bad/checkpoints/step-10 --steps 12");
+    expect_said("exact", "step-10/rank-00000-of-00002.safetensors is damaged");
+}
+
+// ---- what is said -------------------------------------------------------------------------------
+
+static const struct word_row {
+    const char *name, *args;
+    int code;
+    const char *says;
+} word_rows[] = {
+    {"no such run", "gone", 2, "--resume: there is no gone"},
+    {"a file", "same/model.safetensors", 2, "is a file, not the folder of a run"},
+    {"a folder of something else", "runs", 2,
+     "is not the folder of a run, nor a checkpoint in one"},
+    {"without checkpoints", "whole", 2, "--resume: whole has no checkpoint"},
+    {"all is done", "same", 2, "the run has done 10 of 10 steps"},
+    {"its own folder", "same --out other", 2, "--out makes no sense with --resume"},
+    {"ranks that don't divide the batch", "same --steps 12 --ranks 4", 2,
+     "6 micro-batches of 2, which can't be shared evenly"},
+    {"what is given in its place", "same --steps 11 --stage 0 --seed 4", 0,
+     "note: resumed with --seed 4, where the run had 3"},
+    {"an older one by name", "same/checkpoints/step-10 --steps 11", 0,
+     "resumed: same/checkpoints/step-10, step 10 of 11"},
+};
+
+static void test_word(void **state)
+{
+    const struct word_row *r = *state;
+    resume("word", r->code, r->args);
+    expect_said("word", r->says);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(word_rows) + 4];
+    size_t n = 0;
+    for (size_t i = 0; i < ZX_COUNT(rows); i++)
+        tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(many_times);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(interrupted);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(killed);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(damaged);
+    for (size_t i = 0; i < ZX_COUNT(word_rows); i++)
+        tests[n++] = zx_case(word_rows[i].name, test_word, &word_rows[i]);
+    return cmocka_run_group_tests(tests, setup, holds_teardown);
+}
