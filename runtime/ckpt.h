@@ -70,10 +70,11 @@ const char *zx_ckpt_tensor_name(const zx_ckpt_tensor *t, zx_arena *mem);
 typedef struct zx_ckpt_target { // on rank 0; the others take what it says
     const char *folder;         // that has the checkpoints; it is made
     uint64_t keep;              // of older ones so many stay less one; 0: all
+    uint64_t before;            // step of the one before it in this run, or that it went on from
 } zx_ckpt_target;
 
 // All ranks call between two steps; `c` is zx_ckpt_list's, with state, model and so on. What is
-// there of the same step or later ones is set aside as step-N.aside. On failure nothing has
+// there of steps after `before` is set aside as step-N.aside. On failure nothing has
 // changed. *name: what was written, on rank 0; bytes: of all files.
 zx_status zx_ckpt_save(zx_session *s, zx_world *world, const zx_ckpt *c,
                        const zx_ckpt_target *target, zx_arena *mem, const char **name,

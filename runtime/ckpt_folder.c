@@ -148,8 +148,8 @@ static int newest_first(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-// Later ones are of a run that this one has left behind; earlier ones are too many from some on.
-static zx_status tidy(const char *folder, uint64_t step, uint64_t keep, zx_arena *mem, zx_err *err)
+static zx_status tidy(const char *folder, uint64_t step, uint64_t before, uint64_t keep,
+                      zx_arena *mem, zx_err *err)
 {
     names found;
     uint64_t earlier = 0;
@@ -158,14 +158,17 @@ static zx_status tidy(const char *folder, uint64_t step, uint64_t keep, zx_arena
     for (uint32_t i = 0; i < found.n; i++) {
         uint64_t at = 0;
         zx_ckpt_folder_step(found.at[i], &at);
-        if (at > step) ZX_TRY(set_aside(folder, found.at[i], mem, err));
-        if (at < step && ++earlier >= keep && keep > 0) remove_step(folder, found.at[i], mem);
+        if (at == step) continue;
+        if (at > before)
+            ZX_TRY(set_aside(folder, found.at[i], mem, err));
+        else if (++earlier >= keep && keep > 0)
+            remove_step(folder, found.at[i], mem);
     }
     return ZX_OK;
 }
 
-zx_status zx_ckpt_folder_publish(const char *folder, uint64_t step, uint64_t keep, zx_arena *mem,
-                                 const char **name, zx_err *err)
+zx_status zx_ckpt_folder_publish(const char *folder, uint64_t step, uint64_t before, uint64_t keep,
+                                 zx_arena *mem, const char **name, zx_err *err)
 {
     const char *is = zx_arena_printf(mem, STEP "%" PRIu64, step),
                *dir = zx_arena_printf(mem, "%s/%s", folder, is),
@@ -177,5 +180,5 @@ zx_status zx_ckpt_folder_publish(const char *folder, uint64_t step, uint64_t kee
     ZX_TRY(sync_folder(folder, err));
     const char *line = zx_arena_printf(mem, "%s\n", is);
     ZX_TRY(zx_outfile_put(zx_arena_printf(mem, "%s/latest", folder), line, strlen(line), mem, err));
-    return tidy(folder, step, keep, mem, err);
+    return tidy(folder, step, before, keep, mem, err);
 }

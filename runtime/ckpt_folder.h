@@ -10,10 +10,11 @@
 // Makes FOLDER and in it an empty step-N.tmp, *made; what a save that was cut off left goes.
 zx_status zx_ckpt_folder_begin(const char *folder, uint64_t step, zx_arena *mem, const char **made,
                                zx_err *err);
-// step-N.tmp, of which every file is on disk, becomes step-N, and `latest` names it. A step-N that
-// was there, and later ones, become step-N.aside. Of earlier ones the newest keep - 1 stay; 0: all.
-zx_status zx_ckpt_folder_publish(const char *folder, uint64_t step, uint64_t keep, zx_arena *mem,
-                                 const char **name, zx_err *err);
+// step-N.tmp, of which every file is on disk, becomes step-N, and `latest` names it. What is there
+// of other steps after `before` is of a run that this one doesn't go on with, and becomes
+// step-M.aside. Of those up to `before` the newest keep - 1 stay; keep 0: all.
+zx_status zx_ckpt_folder_publish(const char *folder, uint64_t step, uint64_t before, uint64_t keep,
+                                 zx_arena *mem, const char **name, zx_err *err);
 // Removes a folder of zerox's own files, as far as that goes.
 void zx_ckpt_folder_drop(const char *dir, zx_arena *mem);
 // All checkpoints of a folder and what lies beside them, for --force.

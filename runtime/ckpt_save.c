@@ -203,7 +203,8 @@ zx_status zx_ckpt_save(zx_session *s, zx_world *world, const zx_ckpt *c,
     if (st == ZX_OK) st = zx_world_send(world, &dir, &n, err);
     if (st == ZX_OK) st = write_all(s, world, c, dir, &own, bytes, err);
     if (st == ZX_OK && first)
-        st = zx_ckpt_folder_publish(target->folder, c->state.steps, target->keep, mem, name, err);
+        st = zx_ckpt_folder_publish(target->folder, c->state.steps, target->before, target->keep,
+                                    mem, name, err);
     if (st != ZX_E_COMM) st = zx_world_agree(world, st, err);
     if (st != ZX_OK && made != NULL) zx_ckpt_folder_drop(made, &own);
     if (!first) free(dir);

@@ -173,7 +173,7 @@ zx_status zx_train_checkpoint(zx_train *t, zx_err *err)
                  .model_hash = zx_ckpt_model_hash(&job->forward),
                  .stage = t->plan.stage,
                  .state = t->state};
-    const zx_ckpt_target target = {t->saving.folder, t->saving.keep};
+    const zx_ckpt_target target = {t->saving.folder, t->saving.keep, t->saving.at};
     zx_ckpt_list(&job->train, &t->plan, &job->optim, &job->mem, &c);
     const zx_status st =
         zx_ckpt_save(t->session, t->world, &c, &target, &job->mem, &name, &bytes, &found);

@@ -108,7 +108,7 @@ static zx_status find_run(const char *given, zx_arena *mem, zx_resume *out, cons
         return ZX_FAIL(err, ZX_E_USAGE, "--resume: %s is a file, not the folder of a run", safe);
     }
     if (zx_ckpt_is(full)) { // RUN/checkpoints/step-N
-        *only = zx_arena_str(mem, full);
+        *only = zx_arena_str(mem, path);
         for (int up = 0; up < 2; up++) {
             char *slash = strrchr(full, '/');
             if (slash != NULL && slash != full) *slash = '\0';

@@ -117,7 +117,7 @@ static int saver_rank(zx_world *w, void *arg)
         EXPECT(zx_session_step(s, k, k * each, o->lr, &r, &err) == ZX_OK && r.applied);
     }
     now.state = (zx_train_state){.steps = c->as, .samples = 77, .seed = UINT64_C(1) << 62};
-    const zx_ckpt_target target = {c->to, c->keep};
+    const zx_ckpt_target target = {c->to, c->keep, c->as - 1};
     const char *name;
     uint64_t bytes;
     faults.armed = c->arm;

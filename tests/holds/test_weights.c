@@ -1,0 +1,276 @@
+// test_weights.c - weights from one kind of file into another and into a run: what show says of
+// them, convert writes and --init begins with is to the bit what was saved, and names that don't
+// fit are told.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/holds/holds.h"
+
+#include <math.h>
+#include <unistd.h>
+
+enum { IN = 3, OUT = 4 };
+
+// x [2,3] · w + b, batch norm's statistics as buffers, and a tied pair: t is read twice.
+static void make_model(const char *path, float scale)
+{
+    const int64_t xs[] = {2, IN}, ws[] = {IN, OUT}, bs[] = {OUT};
+    float w[IN * OUT], b[OUT] = {1, 2, 3, 4};
+    for (int i = 0; i < IN * OUT; i++) w[i] = scale * (float)(i - 5);
+    holds_net n;
+    holds_net_begin(&n);
+    holds_net_input(&n, "x", ZX_F32, 2, xs);
+    holds_net_floats(&n, "fc.weight", "PARAMETER", 2, ws, w);
+    holds_net_floats(&n, "fc.bias", "PARAMETER", 1, bs, b);
+    holds_net_node(&n, "MatMul", "xw", "x", "fc.weight", NULL);
+    holds_net_node(&n, "Add", "y", "xw", "fc.bias", NULL);
+    holds_net_node(&n, "Mul", "yy", "y", "y", NULL);
+    zx_onnx_node_int(&n.out, holds_net_node(&n, "ReduceMean", "loss", "yy", NULL, NULL), "keepdims",
+                     0);
+    holds_net_done(&n, "loss", path);
+}
+
+static void write_safe(const char *path, uint32_t n, const zx_safe_tensor *tensors)
+{
+    zx_arena mem = {0};
+    zx_err err = {0};
+    const void *header;
+    uint64_t bytes, total, offsets[8];
+    assert_zx_ok(zx_safe_header(n, tensors, 0, NULL, &mem, &header, &bytes, offsets, &total, &err),
+                 &err);
+    char *all = calloc(1, (size_t)total);
+    memcpy(all, header, (size_t)bytes);
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(all + offsets[i], tensors[i].data, (size_t)zx_type_bytes(&tensors[i].type));
+    holds_write(path, all, (size_t)total);
+    free(all);
+    zx_arena_free(&mem);
+}
+
+static zx_safe_tensor tensor(const char *name, zx_dtype t, uint32_t rank, const void *data)
+{
+    return (zx_safe_tensor){
+        name, {t, {.rank = rank, .dim = {rank == 2 ? IN : OUT, rank == 2 ? OUT : 0}}}, data};
+}
+
+static const float weights[IN * OUT] = {0.5f, -1, 2, 4, 0.25f, 3, -2, 1, 8, 0, 1.5f, -0.5f};
+static const float biases[OUT] = {1, 0, -1, 2};
+static const uint16_t half_biases[OUT] = {0x3c00, 0, 0xbc00, 0x4000};
+static const uint16_t brain_biases[OUT] = {0x3f80, 0, 0xbf80, 0x4000};
+
+static void make_files(void)
+{
+    const zx_safe_tensor w = tensor("fc.weight", ZX_F32, 2, weights),
+                         b = tensor("fc.bias", ZX_F32, 1, biases);
+    static const char config[] =
+        "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0}}, "
+        "\"zero_optimization\": {\"stage\": 3}, \"zerox\": {\"data\": {\"x\": \"ones\"}}}";
+    static const char index[] =
+        "{\"metadata\": {\"total_size\": 64}, \"weight_map\": {"
+        "\"fc.weight\": \"a.safetensors\", \"fc.bias\": \"b.safetensors\"}}";
+    static const char wrong[] = "{\"weight_map\": {\"fc.weight\": \"a.safetensors\", "
+                                "\"fc.bias\": \"a.safetensors\"}}";
+    static const char out[] = "{\"weight_map\": {\"fc.weight\": \"../a.safetensors\"}}";
+    make_model("m.onnx", 1);
+    holds_write("c.json", config, sizeof config - 1);
+    holds_write("index.json", index, sizeof index - 1);
+    holds_write("wrong.json", wrong, sizeof wrong - 1);
+    holds_write("out.json", out, sizeof out - 1);
+    holds_write("pickle.pt", "PK\x03\x04 and more of it", 20);
+    write_safe("f32.safetensors", 2, (zx_safe_tensor[]){w, b});
+    write_safe("f16.safetensors", 2,
+               (zx_safe_tensor[]){tensor("fc.bias", ZX_F16, 1, half_biases), w});
+    write_safe("bf16.safetensors", 2,
+               (zx_safe_tensor[]){w, tensor("fc.bias", ZX_BF16, 1, brain_biases)});
+    write_safe("a.safetensors", 1, (zx_safe_tensor[]){w});
+    write_safe("b.safetensors", 1, (zx_safe_tensor[]){b});
+    write_safe("named.safetensors", 2, (zx_safe_tensor[]){w, tensor("fc.bais", ZX_F32, 1, biases)});
+    write_safe("shape.safetensors", 2,
+               (zx_safe_tensor[]){tensor("fc.weight", ZX_F32, 1, weights), b});
+    write_safe("ints.safetensors", 2, (zx_safe_tensor[]){w, tensor("fc.bias", ZX_I32, 1, biases)});
+}
+
+#define TRAIN "train m.onnx --config c.json --threads 1 --ranks 2 --steps 1 "
+
+static int setup(void **state)
+{
+    if (holds_setup(state) != 0) return 1;
+    make_files();
+    holds_train("run", "m.onnx --config c.json --threads 1 --ranks 3 --steps 2 --save-every 1 "
+                       "--init f32.safetensors");
+    return 0;
+}
+
+static void expect(const char *name, const char *says)
+{
+    char path[80];
+    snprintf(path, sizeof path, "%s.err", name);
+    char *err = holds_read(path, &(size_t){0});
+    snprintf(path, sizeof path, "%s.out", name);
+    char *out = holds_read(path, &(size_t){0});
+    if (strstr(err, says) == NULL && strstr(out, says) == NULL)
+        fail_msg("'%s' isn't said: %s%s", says, out, err);
+    free(out);
+    free(err);
+}
+
+// The weights of `path` are those of make_files (lr is 0).
+static void expect_weights(const char *path)
+{
+    holds_tensors t;
+    float w[IN * OUT], b[OUT];
+    holds_open(&t, "%s", path);
+    holds_floats(&t, "fc.weight", IN * OUT, w);
+    holds_floats(&t, "fc.bias", OUT, b);
+    assert_memory_equal(w, weights, sizeof w);
+    assert_memory_equal(b, biases, sizeof b);
+    holds_close(&t);
+}
+
+// ---- --init -------------------------------------------------------------------------------------
+
+static const struct init_row {
+    const char *name, *from;
+    int code;
+    const char *says;
+} init_rows[] = {
+    {"one file", "f32.safetensors", 0, "init: f32.safetensors: 2 of the model's 2 tensors\n"},
+    {"halves become float32", "f16.safetensors", 0, "1 of them turned into float32"},
+    {"bfloat16 too", "bf16.safetensors", 0, "1 of them turned into float32"},
+    {"an index", "index.json", 0, "init: index.json: 2 of the model's 2 tensors"},
+    {"a run's newest checkpoint", "run", 0, "init: run/checkpoints/step-2: 2 of the model's 2"},
+    {"a checkpoint", "run/checkpoints/step-1", 0, "step-1: 2 of the model's 2 tensors"},
+    {"another name", "named.safetensors", 3,
+     "it has no parameter 'fc.bias'; the nearest that is left over is 'fc.bais'"},
+    {"left over", "named.safetensors", 3, "it has 'fc.bais', which the model doesn't have"},
+    {"only in part", "b.safetensors", 3, "it has no parameter 'fc.weight'"},
+    {"another shape", "shape.safetensors", 3,
+     "'fc.weight' is float32 [4] there, the model's is float32 [3, 4]"},
+    {"whole numbers", "ints.safetensors", 3,
+     "'fc.bias' is int32 [4] there, the model's is float32"},
+    {"nothing there", "gone.safetensors", 1, "gone.safetensors"},
+    {"an index that is wrong", "wrong.json", 3, "it names 2 tensors, its files have 1 of them"},
+    {"an index that leads elsewhere", "out.json", 3, "tensor 'fc.weight' is in no file beside it"},
+    {"a pickle", "pickle.pt", 3, "zero_to_fp32.py --safe_serialization"},
+};
+
+static void test_init(void **state)
+{
+    const struct init_row *r = *state;
+    const int code = holds_zerox("init", TRAIN "--out init --force --init %s", r->from);
+    expect("init", r->says);
+    assert_int_equal(code, r->code);
+    if (code == 0) expect_weights("init/model.safetensors");
+}
+
+static void init_in_part(void **state)
+{
+    (void)state;
+    assert_int_equal(holds_zerox("part", TRAIN "--out part --init a.safetensors --init-partial"),
+                     0);
+    expect("part", "init: parameter 'fc.bias' isn't there: its own first values");
+    holds_tensors t;
+    float b[OUT];
+    holds_open(&t, "part/model.safetensors");
+    holds_floats(&t, "fc.bias", OUT, b);
+    holds_close(&t);
+    for (int i = 0; i < OUT; i++) assert_true(b[i] == (float)(i + 1));
+    assert_int_equal(holds_zerox("part2", TRAIN "--out part2 --init run/model.safetensors "
+                                                "--init-partial --stage 0"),
+                     0);
+    expect_weights("part2/model.safetensors");
+    assert_int_equal(holds_zerox("part3", TRAIN "--out run --force --init run"), 2);
+    expect("part3", "is in the folder that --out writes to");
+    assert_int_equal(holds_zerox("part4", TRAIN "--out part4 --init-partial"), 2);
+}
+
+// ---- show ---------------------------------------------------------------------------------------
+
+static const struct word_row {
+    const char *name, *args;
+    int code;
+    const char *says;
+} word_rows[] = {
+    {"of a file", "show f32.safetensors", 0,
+     "fc.weight  float32 [3, 4]  norm 10.0902  min -2  max 8\n"
+     "fc.bias  float32 [4]  norm 2.44949  min -1  max 2\n2 tensors, 16 elements\n"},
+    {"first values", "show f16.safetensors --tensor *.bias", 0,
+     "fc.bias  float16 [4]  norm 2.44949  min -1  max 2\n  first: 1 0 -1 2\n1 tensor"},
+    {"of a run", "show run", 0,
+     "saved on 3 ranks, ZeRO stage 3, optimizer AdamW, model m.onnx\n"
+     "steps 2, applied_steps 2, skipped_steps 0, samples 12, seed 0\n"},
+    {"states", "show run/checkpoints --tensor fc.bias", 0,
+     "exp_avg_sq fc.bias  float32 [4]  norm "},
+    {"parameters", "show run/checkpoints/step-1", 0,
+     "parameter fc.weight  float32 [3, 4]  norm 10.0902  min -2  max 8\n"},
+    {"no such tensor", "show run --tensor fc.weigth", 2,
+     "has no tensor 'fc.weigth'; the nearest is"},
+    {"nothing there", "show gone", 1, "gone"},
+    // ---- convert
+    {"into what isn't one file", "convert run w.bin", 2, "w.bin is no .safetensors file"},
+    {"shards into a file", "convert run w.safetensors --shard-size 5GB", 2, "has to be a folder"},
+    {"what is there", "convert run f32.safetensors", 2, "f32.safetensors exists already"},
+    {"into itself", "convert f32.safetensors f32.safetensors --force", 2, "is what is converted"},
+};
+
+static void test_word(void **state)
+{
+    const struct word_row *r = *state;
+    const int code = holds_zerox("word", "%s", r->args);
+    expect("word", r->says);
+    assert_int_equal(code, r->code);
+}
+
+static void convert(void **state)
+{
+    size_t n, m;
+    (void)state;
+    assert_int_equal(holds_zerox("one", "convert run one.safetensors"), 0);
+    char *a = holds_read("one.safetensors", &n), *b = holds_read("run/model.safetensors", &m);
+    assert_true(n == m && memcmp(a, b, n) == 0); // as the run itself has saved them
+    free(a);
+    free(b);
+    for (int k = 0; k < 2; k++) { // all in one, each in its own
+        const char *const sizes[] = {"1KiB", "20"};
+        assert_int_equal(holds_zerox("hf", "convert run hf%d --shard-size %s", k, sizes[k]), 0);
+        assert_int_equal(holds_zerox("again", "convert hf%d again%d.safetensors", k, k), 0);
+        char path[40];
+        snprintf(path, sizeof path, "again%d.safetensors", k);
+        expect_weights(path);
+    }
+    expect_weights("hf0/model-00001-of-00001.safetensors");
+    assert_true(access("hf1/model-00002-of-00002.safetensors", F_OK) == 0);
+    assert_true(holds_says("hf1/model.safetensors.index.json", "\"total_size\": 64"));
+    assert_true(holds_says("hf1/model.safetensors.index.json",
+                           "\"fc.bias\": \"model-00002-of-00002.safetensors\""));
+}
+
+// A tied tensor is stored once, and both names find it, whichever file is in between.
+static void tied(void **state)
+{
+    (void)state;
+    assert_int_equal(holds_zerox("new", "new gpt2 --preset tiny -o t.onnx"), 0);
+#define TIED "t.onnx --threads 1 --ranks 2 --data input_ids=synthetic --data labels=synthetic "
+    holds_train("tied", TIED "--steps 1 --save-every 1");
+    assert_int_equal(holds_zerox("tied1", "convert tied tied.safetensors"), 0);
+    size_t n, m;
+    char *a = holds_read("tied.safetensors", &n), *b = holds_read("tied/model.safetensors", &m);
+    assert_true(n == m && memcmp(a, b, n) == 0);
+    free(a);
+    free(b);
+    holds_train("tied2", TIED "--steps 1 --init tied.safetensors");
+    holds_train("tied3", TIED "--steps 1 --init tied");
+    holds_expect_same("tied2", "tied3");
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[ZX_COUNT(init_rows) + ZX_COUNT(word_rows) + 3];
+    size_t n = 0;
+    for (size_t i = 0; i < ZX_COUNT(init_rows); i++)
+        tests[n++] = zx_case(init_rows[i].name, test_init, &init_rows[i]);
+    for (size_t i = 0; i < ZX_COUNT(word_rows); i++)
+        tests[n++] = zx_case(word_rows[i].name, test_word, &word_rows[i]);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(init_in_part);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(convert);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(tied);
+    return cmocka_run_group_tests(tests, setup, holds_teardown);
+}
