@@ -265,8 +265,10 @@ zx_status zx_autodiff(const zx_graph *forward, double seed, zx_arena *mem, zx_gr
     walk w = {&b, &scratch, flags, ZX_NEW(&scratch, uint32_t, forward->n_values + 1),
               ZX_NEW(&scratch, part *, forward->n_values + 1)};
     memset(w.of, 0xFF, (forward->n_values + 1) * sizeof *w.of); // ZX_NONE
-    w.of[forward->loss] =
-        zx_build_expand(&b, zx_build_scalar(&b, ZX_F32, seed), zx_shape_of(&b, forward->loss));
+    const float first = (float)seed; // a constant of its own, also where there is an equal one
+    b.g.seed = zx_build_const(&b, zx_arena_printf(mem, "%g", seed), &(zx_type){.dtype = ZX_F32},
+                              zx_arena_copy(mem, &first, sizeof first));
+    w.of[forward->loss] = zx_build_expand(&b, b.g.seed, zx_shape_of(&b, forward->loss));
     for (uint32_t i = forward->n_nodes; i-- > 0;) {
         zx_err one = {0};
         if (back(&w, forward, i, &one) == ZX_OK) continue;

@@ -22,7 +22,7 @@ void zx_builder_start(zx_builder *b, zx_arena *mem, const char *name)
 {
     *b = (zx_builder){.mem = mem, .at_source = ZX_NONE, .at_first_source = ZX_NONE, .at_name = ""};
     b->g.name = zx_arena_str(mem, name);
-    b->g.loss = b->g.source_loss = ZX_NONE;
+    b->g.loss = b->g.seed = b->g.source_loss = ZX_NONE;
 }
 
 #define COPY(field)                                                                                \
@@ -44,6 +44,7 @@ void zx_builder_continue(zx_builder *b, zx_arena *mem, const zx_graph *g)
     COPY(buffers);
     COPY(sources);
     b->g.loss = g->loss;
+    b->g.seed = g->seed;
     b->g.n_tensors = g->n_tensors;
     b->g.source_loss = g->source_loss;
     b->g.tensor_params = g->tensor_params;
@@ -104,8 +105,8 @@ static void see_scalars(zx_builder *b)
 {
     for (; b->n_seen < b->g.n_values; b->n_seen++) {
         const zx_value *v = &b->values[b->n_seen];
-        if (v->role != ZX_R_CONST || v->type.shape.rank != 0 || !v->data ||
-            find_scalar(b, v->type.dtype, v->data) != ZX_NONE)
+        if (b->n_seen == b->g.seed || v->role != ZX_R_CONST || v->type.shape.rank != 0 ||
+            !v->data || find_scalar(b, v->type.dtype, v->data) != ZX_NONE)
             continue;
         ZX_GROW(b->mem, b->scalars, b->n_scalars, b->cap_scalars);
         b->scalars[b->n_scalars++] = b->n_seen;

@@ -95,6 +95,8 @@ typedef struct zx_graph {
     const zx_buffer *buffers;
     const zx_source *sources;
     uint32_t loss; // scalar f32 value; ZX_NONE until there is one
+    uint32_t seed; // the f32 constant that the backward pass starts from, read by nothing else:
+                   // every gradient is proportional to it. ZX_NONE before autodiff
     // Tensors of the sources: which parameter each is (merged ones split), else ZX_NONE; and the
     // one that the backward pass starts from: the loss, or what a loss of ours was put behind.
     uint32_t n_tensors, source_loss;

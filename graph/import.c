@@ -255,7 +255,7 @@ static zx_status steps(zx_imp *c)
 zx_status zx_import(const zx_onnx_file *file, const zx_import_options *options, zx_arena *mem,
                     zx_graph *out, zx_notes *notes, zx_err *err)
 {
-    *out = (zx_graph){.loss = ZX_NONE};
+    *out = (zx_graph){.loss = ZX_NONE, .seed = ZX_NONE};
     zx_err mine = {0};
     zx_imp *c = ZX_NEW(mem, zx_imp, 1);
     *c = (zx_imp){.file = file,

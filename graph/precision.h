@@ -1,5 +1,4 @@
-// precision.h - pass: the train graph as it would be under mixed precision, for planning. No kernel
-// computes in 16 bits yet, so the graph is to be planned and simulated, not run.
+// precision.h - pass: the train graph under mixed precision.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef ZX_GRAPH_PRECISION_H
 #define ZX_GRAPH_PRECISION_H
@@ -9,9 +8,10 @@
 typedef enum zx_precision { ZX_PREC_F32, ZX_PREC_BF16, ZX_PREC_F16 } zx_precision;
 
 // Parameters (the working copies), constants, activations and gradients that were f32 get 16 bits;
-// inputs, buffers and their next values, the loss, and what the table in precision.c lists stay
-// f32. A view has the type of what it shows, a gradient that of its parameter. Nodes, values and
-// their order stay; what doesn't change is shared with `train`, which must outlive `out`.
+// inputs, buffers and their next values, the loss, the seed, and what the table in precision.c
+// lists stay f32. A view has the type of what it shows, a gradient that of its parameter. Nodes,
+// values and their order stay; what doesn't change is shared with `train`, which must outlive
+// `out`.
 void zx_precision_apply(const zx_graph *train, zx_precision p, zx_arena *mem, zx_graph *out);
 
 #endif

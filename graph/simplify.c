@@ -96,6 +96,7 @@ void zx_simplify(const zx_graph *g, zx_arena *mem, zx_graph *out)
     s.params = params;
     s.buffers = buffers;
     s.loss = moved(to, g->loss);
+    s.seed = moved(to, g->seed);
     zx_arena_free(&scratch);
     *out = s;
 }

@@ -106,11 +106,12 @@ static bool cpu_fetch(zx_session *s, uint32_t rank, uint64_t offset, void *to, u
 
 const zx_backend zx_backend_cpu = {
     .name = "cpu",
+    .halves = true,
     .count = cpu_count,
     .open = cpu_open,
     .close = cpu_close,
     .usable = cpu_usable,
-    .kernel = zx_cpu_kernel,
+    .kernel = zx_cpu_kernel_of_any,
     .reserve = cpu_reserve,
     .release = cpu_release,
     .start = zx_exec_start,

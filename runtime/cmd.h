@@ -57,6 +57,7 @@ typedef struct zx_job {
     uint32_t n_said;
     bool tf32; // products of float32 may be TF32's, where a device has them
     zx_precision precision;
+    zx_loss_scale_rule loss_scale;
     uint32_t accumulate_bytes;   // of an element of a gradient's accumulator; 0: as the parameter's
     zx_recompute_kind recompute; // of train
     bool recompute_auto;         // decided when it is planned; until then train has none
@@ -65,9 +66,8 @@ typedef struct zx_job {
     const char *preset;          // its name, where the model is one; NULL: a file
     zx_text preset_bytes;        // and the file that it stands for
     zx_graph forward, train;     // train: as it is planned
-    zx_graph computed;           // the same in float32, as kernels of this version run it
     zx_graph plain;              // in float32, and nothing is recomputed
-    zx_variant variant;          // of it, that train and computed are
+    zx_variant variant;          // of it, that train is
     uint64_t n_elements;         // of all parameters
 } zx_job;
 
@@ -81,7 +81,7 @@ zx_status zx_job_open_preset(zx_job *job, const zx_options *o, uint32_t ranks,
 zx_status zx_job_open_config(zx_job *job, const zx_options *o, uint32_t ranks, zx_err *err);
 // Imports; forward_only stops there (check), else also data is bound and the train graph made.
 zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err);
-// job->plain of job->forward, and ->train and ->computed as job->recompute says.
+// job->plain of job->forward, and ->train as job->recompute says.
 zx_status zx_job_train_graph(zx_job *job, zx_err *err);
 // What a planner is told; finds the machine, and with it the budget.
 zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, zx_err *err);
@@ -90,6 +90,9 @@ zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, 
 bool zx_job_unlimited(zx_job *job, zx_plan_options *po, zx_err *found);
 // Says that the budget of a plan is the default; NULL: it was asked for.
 const char *zx_job_whose_budget(const zx_job *job, const zx_plan *plan);
+// Of an element of a gradient's accumulator; 0: as it is made, also where it is the only one:
+// adding nothing to it in more bits would give the same numbers.
+uint32_t zx_job_accumulate_bytes(const zx_job *job);
 // Scratch of this host's kernels by node of job->train, into mem; none of another machine's.
 zx_status zx_job_work_bytes(zx_job *job, zx_arena *mem, const uint64_t **out, zx_err *err);
 // Makes the plan (on rank 0 of a run). Prints nothing.

@@ -150,7 +150,12 @@ static zx_status resolve_config(zx_job *job, zx_err *err)
     const zx_command c = job->o->command;
     const bool trains = c == ZX_CMD_TRAIN || c == ZX_CMD_CHECK || c == ZX_CMD_CONFIG ||
                         zx_given(job->o, ZX_OPT_EXECUTE);
-    zx_config_precision(&job->config, trains, &job->precision, &job->accumulate_bytes, err);
+    const bool halves = !trains || zx_site_backend(&job->site)->halves;
+    zx_config_precision(&job->config, halves, &job->precision, &job->accumulate_bytes, err);
+    zx_config_loss_scale(&job->config, &job->loss_scale, err);
+    if (zx_given(job->o, ZX_OPT_EXECUTE) && !(job->loss_scale.fixed > 0))
+        ZX_FAIL(err, ZX_E_USAGE,
+                "--execute compares fp16 with a loss scale that stays: fp16.loss_scale, e.g. 128");
     zx_config_optim(&job->config, &job->optim, &job->clip, err);
     if (err->code == ZX_E_USAGE && err->hint[0] == '\0')
         zx_err_hint(err, "docs/CONFIG.md has the keys of a config");
@@ -387,7 +392,11 @@ zx_status zx_job_open_preset(zx_job *job, const zx_options *o, uint32_t ranks,
                               &job->mem, err));
     // As they are trained: in bfloat16, unless the config says something else.
     const zx_config_from from = zx_config_get(&job->config, "bf16.enabled")->from;
-    if (job->precision == ZX_PREC_F32 && from != ZX_FROM_FILE) job->precision = ZX_PREC_BF16;
+    if (job->precision == ZX_PREC_F32 && from != ZX_FROM_FILE) {
+        job->precision = ZX_PREC_BF16;
+        if (!zx_config_get(&job->config, "data_types.grad_accum_dtype")->has)
+            job->accumulate_bytes = sizeof(float);
+    }
     zx_err found = {0};
     if (open_inputs(job, &found) == ZX_OK) return ZX_OK;
     if (strstr(found.hint, "symbolic batch") != NULL) {
@@ -465,12 +474,17 @@ static void mend_hint(const zx_job *job, zx_err *err)
         zx_err_hint(err, "a larger --budget, or the model exported with shorter or smaller inputs");
 }
 
+uint32_t zx_job_accumulate_bytes(const zx_job *job)
+{
+    return job->ranks == 1 && job->batch.accumulate == 1 ? 0 : job->accumulate_bytes;
+}
+
 zx_status zx_job_work_bytes(zx_job *job, zx_arena *mem, const uint64_t **out, zx_err *err)
 {
     uint64_t *work = ZX_NEW(mem, uint64_t, job->train.n_nodes + 1);
     *out = work;
     if (job->machine.host && job->preset == NULL)
-        return zx_session_work_bytes_at(&job->site, &job->computed, job->threads, work, err);
+        return zx_session_work_bytes_at(&job->site, &job->train, job->threads, work, err);
     return ZX_OK;
 }
 
@@ -526,7 +540,7 @@ zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, 
         .micro_batches = (uint32_t)job->batch.accumulate,
         .optimizer_states = zx_optim_states(&job->optim),
         .work_bytes = work,
-        .accumulate_bytes = job->accumulate_bytes,
+        .accumulate_bytes = zx_job_accumulate_bytes(job),
         .machine = job->machine,
         .budget = job->budget.bytes,
         .least = job->budget.least,

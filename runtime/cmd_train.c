@@ -364,7 +364,11 @@ static void say_summary(const zx_train *t, bool stopped)
         outside[ZX_BYTES_TEXT], what[96];
     const uint64_t made = t->done - t->before;
     if (made == 0) return;
+    char skipped[48] = "";
     const unsigned long long done = t->done, steps = t->steps;
+    if (t->state.skipped_steps > 0)
+        snprintf(skipped, sizeof skipped, ", %llu of them skipped",
+                 (unsigned long long)t->state.skipped_steps);
     if (stopped)
         snprintf(what, sizeof what, "interrupted after %llu of %llu steps", done, steps);
     else
@@ -373,9 +377,9 @@ static void say_summary(const zx_train *t, bool stopped)
     const uint64_t planned = t->job.site.gpu == NULL ? t->peak_bytes : 0;
     const uint64_t rest = t->resident_bytes > planned ? t->resident_bytes - planned : 0;
     zx_cmd_say(
-        "%s in %s (%s each), loss %#.4g -> %#.4g, peak %s as planned%s, resident %s, %s of it "
+        "%s%s in %s (%s each), loss %#.4g -> %#.4g, peak %s as planned%s, resident %s, %s of it "
         "outside the plan",
-        what, zx_progress_clock(t->run_seconds, clock),
+        what, skipped, zx_progress_clock(t->run_seconds, clock),
         zx_progress_time(t->run_seconds / (double)made, step), t->first_loss,
         isnan(t->last_loss) ? fabs(t->last_loss) : t->last_loss, // "nan", never "-nan"
         zx_text_size(t->peak_bytes, peak), t->peak_bytes == t->plan.arena_bytes ? "" : " (less)",
@@ -386,7 +390,11 @@ static void say_summary(const zx_train *t, bool stopped)
 static zx_status save_all(zx_train *t, zx_err *err)
 {
     if (zx_given(t->job.o, ZX_OPT_NO_SAVE)) return ZX_OK;
-    ZX_TRY(zx_save_weights(t->session, t->world, &t->job.train, t->files.weights, err));
+    const zx_config *c = &t->job.config;
+    const bool kept =
+        zx_config_get(c, "zero_optimization.stage3_gather_16bit_weights_on_model_save")->b ||
+        zx_config_get(c, "zero_optimization.stage3_gather_fp16_weights_on_model_save")->b;
+    ZX_TRY(zx_save_weights(t->session, t->world, &t->job.train, t->files.weights, kept, err));
     if (zx_world_rank(t->world) == 0)
         zx_cmd_say("saved: %s", zx_text_safe(&t->job.mem, t->files.weights));
     return ZX_OK;

@@ -44,6 +44,7 @@ typedef struct zx_train {
     uint64_t before;      // steps done when this process began
     // What came out.
     uint64_t done, peak_bytes, resident_bytes;
+    zx_loss_scale loss_scale; // of the next step
     double first_loss, last_loss, run_seconds;
 } zx_train;
 
@@ -85,7 +86,7 @@ bool zx_train_save_due(const zx_train *t, bool last, bool stopped);
 zx_status zx_train_checkpoint(zx_train *t, zx_err *err);
 
 // Runs the steps: log rows, progress, the first step's gradients. *stopped: a signal ended it.
-// E_DIVERGED for a step that wasn't applied, with its first bad node.
+// E_DIVERGED, with the first bad node, for a step that wasn't applied where it isn't to be skipped.
 zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err);
 
 // --report and --profile: the last step as rank 0 measured it. Call on rank 0.

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -51,6 +52,60 @@ static zx_status sample_memory(zx_train *t, sampling *s, bool last, zx_err *err)
     return st;
 }
 
+// ---- steps that weren't applied -----------------------------------------------------------------
+
+static bool is_fp16(const zx_train *t)
+{
+    return t->job.precision == ZX_PREC_F16;
+}
+
+// After a step: the scale of the next one. Whether the run goes on: a step that overflowed is left
+// out unless the scale can't shrink; any other that isn't finite only where that was asked for.
+static bool goes_on(zx_train *t, const zx_step_report *r)
+{
+    const bool skips =
+        is_fp16(t) || strcmp(zx_config_get(&t->job.config, "zerox.on_nan")->text, "skip") == 0;
+    const bool scaled = zx_loss_scale_update(&t->loss_scale, &t->job.loss_scale, !r->applied);
+    t->state.loss_scale = is_fp16(t) ? t->loss_scale.scale : 0;
+    t->state.loss_scale_iter = (uint64_t)t->loss_scale.iter;
+    t->state.loss_scale_overflows = (uint64_t)(t->loss_scale.last_overflow + 1);
+    t->state.loss_scale_hysteresis = (uint64_t)t->loss_scale.hysteresis;
+    return r->applied || (skips && scaled);
+}
+
+// As the config says, or as the run that goes on here had it.
+static void start_scale(zx_train *t)
+{
+    const zx_train_state *s = &t->state;
+    t->loss_scale = zx_loss_scale_start(&t->job.loss_scale);
+    if (!is_fp16(t) || t->job.loss_scale.fixed > 0 || !(s->loss_scale > 0)) return;
+    t->loss_scale = (zx_loss_scale){.scale = s->loss_scale,
+                                    .iter = (int64_t)s->loss_scale_iter,
+                                    .last_overflow = (int64_t)s->loss_scale_overflows - 1,
+                                    .hysteresis = (int64_t)s->loss_scale_hysteresis};
+}
+
+// Which node it was.
+static zx_status say_why(zx_train *t, uint64_t step, uint64_t first_micro, zx_err *err)
+{
+    zx_status st = zx_session_explain_nonfinite(t->session, step, first_micro, err);
+    if (st == ZX_OK)
+        st = ZX_FAIL(err, ZX_E_DIVERGED, "step %llu: the loss or the gradient isn't finite",
+                     (unsigned long long)step + 1);
+    if (is_fp16(t))
+        zx_err_hint(
+            err,
+            "bf16, which needs no loss scale, or a smaller learning rate: the loss scale is "
+            "at fp16.min_loss_scale, %.9g; the weights are those of step %llu",
+            t->loss_scale.scale, (unsigned long long)step);
+    else
+        zx_err_hint(err,
+                    "a smaller learning rate, or data without such values; the weights are "
+                    "those of step %llu",
+                    (unsigned long long)step);
+    return st;
+}
+
 // ---- said and written ---------------------------------------------------------------------------
 
 typedef struct showing {
@@ -87,6 +142,8 @@ static void show(zx_train *t, showing *v, const zx_step_report *r, bool last)
         .loss = r->loss,
         .grad_norm = r->grad_norm,
         .lr = t->job.optim.lr,
+        .overflow_scale = !r->applied && is_fp16(t) ? t->loss_scale.scale : 0,
+        .skipped = !r->applied && !is_fp16(t),
         .rate = r->seconds > 0 ? samples / r->seconds : 0,
         .unit = tokens > 0 ? "tok/s" : "smp/s",
         .seconds = r->seconds,
@@ -114,11 +171,12 @@ static void show_deepspeed_line(const zx_train *t, showing *v)
     v->open = false;
     const zx_optim *o = &t->job.optim;
     if (o->kind == ZX_OPTIM_ADAM)
-        zx_cmd_say("step=%llu, skipped=0, lr=[%.9g], mom=[[%.9g, %.9g]]",
-                   (unsigned long long)t->done, o->lr, o->beta1, o->beta2);
+        zx_cmd_say("step=%llu, skipped=%llu, lr=[%.9g], mom=[[%.9g, %.9g]]",
+                   (unsigned long long)t->done, (unsigned long long)t->state.skipped_steps, o->lr,
+                   o->beta1, o->beta2);
     else
-        zx_cmd_say("step=%llu, skipped=0, lr=[%.9g], mom=[%.9g]", (unsigned long long)t->done,
-                   o->lr, o->momentum);
+        zx_cmd_say("step=%llu, skipped=%llu, lr=[%.9g], mom=[%.9g]", (unsigned long long)t->done,
+                   (unsigned long long)t->state.skipped_steps, o->lr, o->momentum);
 }
 
 static zx_status write_row(zx_train *t, const zx_step_report *r, zx_err *err)
@@ -133,23 +191,25 @@ static zx_status write_row(zx_train *t, const zx_step_report *r, zx_err *err)
         .exposed_comm_seconds = r->exposed_seconds,
         .peak_bytes = r->peak_bytes,
         .resident_bytes = t->resident_bytes,
+        .loss_scale = is_fp16(t) ? r->loss_scale : 0,
+        .skipped = t->state.skipped_steps,
     };
     return zx_log_write(&t->log, &row, err);
 }
 
 // ---- steps --------------------------------------------------------------------------------------
 
-static void account(zx_train *t, const zx_step_report *r)
+static void account(zx_train *t, const zx_step_report *r, bool on)
 {
     t->done++;
-    if (r->applied) {
-        t->state.steps = t->done;
-        t->state.applied_steps++;
-        t->state.samples += (uint64_t)t->job.batch.total;
-    }
-    if (t->done == t->before + 1) t->first_loss = r->loss;
-    t->last_loss = r->loss;
     t->peak_bytes = r->peak_bytes;
+    if (t->done == t->before + 1) t->first_loss = r->loss;
+    if (r->applied || t->done == t->before + 1) t->last_loss = r->loss;
+    if (!on) return;
+    t->state.steps = t->done;
+    t->state.applied_steps += r->applied;
+    t->state.skipped_steps += !r->applied;
+    t->state.samples += (uint64_t)t->job.batch.total;
 }
 
 static zx_status plan_again(zx_train *t, showing *v, zx_err *err)
@@ -180,6 +240,7 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
     const bool first = zx_world_rank(t->world) == 0;
     showing v;
     start_showing(t, &v);
+    start_scale(t);
     sampling s = {.at = v.started};
     zx_status st = ZX_OK, written = ZX_OK;
     zx_err writing = {0};
@@ -189,12 +250,15 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
         zx_step_report r;
         st = plan_again(t, &v, err);
         if (st != ZX_OK) break;
-        st = zx_session_step(t->session, step, micro, t->job.optim.lr, &r, err);
+        st = zx_session_scale(t->session, t->loss_scale.scale, err);
+        if (st != ZX_OK) break;
+        st = zx_session_step(t->session, t->state.applied_steps, micro, t->job.optim.lr, &r, err);
         if (st == ZX_E_DATA) zx_data_explain(t->job.data, err);
         if (st != ZX_OK) break;
-        account(t, &r);
+        const bool on = goes_on(t, &r);
+        account(t, &r, on);
         *stopped = r.stop && step + 1 < t->steps;
-        const bool last = step + 1 == t->steps || *stopped || !r.applied;
+        const bool last = step + 1 == t->steps || *stopped || !on;
         st = sample_memory(t, &s, last, err);
         if (st == ZX_OK && step == 0 && zx_given(t->job.o, ZX_OPT_DUMP_GRADS)) {
             st = zx_save_grads(t->session, t->world, &t->job.train, t->files.grads, err);
@@ -206,18 +270,11 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
             show(t, &v, &r, last);
             show_deepspeed_line(t, &v);
         }
-        if (st == ZX_OK && r.applied && !last && zx_train_save_due(t, false, false))
+        if (st == ZX_OK && on && !last && zx_train_save_due(t, false, false))
             st = save_between(t, &v, err);
-        if (st == ZX_OK && !r.applied) {
+        if (st == ZX_OK && !on) {
             t->done--;
-            st = zx_session_explain_nonfinite(t->session, step, micro, err);
-            if (st == ZX_OK)
-                st = ZX_FAIL(err, ZX_E_DIVERGED, "step %llu: the loss or the gradient isn't finite",
-                             (unsigned long long)step + 1);
-            zx_err_hint(err,
-                        "a smaller learning rate, or data without such values; the weights are "
-                        "those of step %llu",
-                        (unsigned long long)step);
+            st = say_why(t, step, micro, err);
         }
     }
     t->run_seconds = now_seconds() - v.started;

@@ -13,6 +13,7 @@ typedef struct zx_comm zx_comm;
 typedef struct zx_comm_args {
     const zx_plan *plan;        // outlives the comm
     unsigned char *const *base; // one rank's reservation each, as mapped here
+    zx_dtype half;              // what elements of two bytes are
     zx_patience patience;
     uint64_t board_bytes; // that `exchange` carries from each rank
     // An emulated link (comm_wire.h), where either is above 0: bytes a second of a rank in each

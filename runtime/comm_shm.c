@@ -26,11 +26,11 @@ struct zx_comm {
     zx_comm_args args;
     uint32_t rank, size;
     uint64_t block_bytes;
-    unsigned char **block;               // one a rank: lines, the board, the link (rank 0's counts)
-    zx_wire *link;                       // NULL: none is emulated
-    uint32_t barriers[ZX_STREAM_COUNT];  // that this rank has come to
-    uint32_t sent[ZX_STREAM_COUNT];      // collectives over the emulated link
-    const float **from[ZX_STREAM_COUNT]; // room for one pointer a rank
+    unsigned char **block;              // one a rank: lines, the board, the link (rank 0's counts)
+    zx_wire *link;                      // NULL: none is emulated
+    uint32_t barriers[ZX_STREAM_COUNT]; // that this rank has come to
+    uint32_t sent[ZX_STREAM_COUNT];     // collectives over the emulated link
+    const void **from[ZX_STREAM_COUNT]; // room for one pointer a rank
     pthread_mutex_t wire;
 };
 
@@ -48,9 +48,9 @@ static bool meet(zx_comm *c, zx_stream s)
     return true;
 }
 
-static float *slot_at(const zx_comm *c, uint32_t rank, uint32_t slot)
+static unsigned char *slot_at(const zx_comm *c, uint32_t rank, uint32_t slot)
 {
-    return (float *)(void *)(c->args.base[rank] + c->args.plan->slots[slot].offset);
+    return c->args.base[rank] + c->args.plan->slots[slot].offset;
 }
 
 // ---- the wire -----------------------------------------------------------------------------------
@@ -61,7 +61,8 @@ static double link_seconds(const zx_comm *c, const zx_launch *l, double passes)
     const zx_plan *p = c->args.plan;
     uint64_t bytes = 0;
     for (uint32_t i = l->member; i < l->member + l->n_members; i++)
-        bytes += zx_unit_room(p, &p->units[p->members[i].unit], 1) * sizeof(float);
+        bytes += zx_unit_room(p, &p->units[p->members[i].unit], 1) *
+                 p->units[p->members[i].unit].param_bytes;
     if (!(c->args.bandwidth > 0)) return c->args.latency_seconds;
     return c->args.latency_seconds +
            passes * (double)zx_gather_wire(c->size, bytes) / c->args.bandwidth;
@@ -110,26 +111,30 @@ static bool leave_wire(zx_comm *c, zx_stream s, zx_sent *t)
 static void gather_unit(zx_comm *c, const zx_member *m)
 {
     const zx_unit *u = &c->args.plan->units[m->unit];
-    float *to = slot_at(c, c->rank, m->slot);
+    const int64_t size = u->param_bytes;
+    unsigned char *to = slot_at(c, c->rank, m->slot);
     for (uint32_t k = 0; k < c->size; k++) {
         const uint32_t r = (c->rank + k) % c->size; // each begins elsewhere
         int64_t at;
         const int64_t n = zx_unit_piece(u, r, &at);
-        const float *from = slot_at(c, r, u->param_slot) + (u->param_whole ? at : 0);
-        if (n > 0 && from != to + at) memcpy(to + at, from, (size_t)n * sizeof *to);
+        const unsigned char *from = slot_at(c, r, u->param_slot) + (u->param_whole ? at * size : 0);
+        if (n > 0 && from != to + at * size) memcpy(to + at * size, from, (size_t)(n * size));
     }
     const int64_t pad = (int64_t)c->size * u->shard - u->numel;
-    if (pad > 0) memset(to + u->numel, 0, (size_t)pad * sizeof *to);
+    if (pad > 0) memset(to + u->numel * size, 0, (size_t)(pad * size));
 }
 
 static void gather_rows(zx_comm *c, const zx_launch *l)
 {
-    const uint64_t row = zx_launch_row(c->args.plan, l);
+    const zx_plan *p = c->args.plan;
+    if (l->n_members == 0) return;
+    const uint64_t row =
+        zx_launch_row(p, l) * p->units[p->members[l->member].unit].param_bytes; // bytes
     for (uint32_t k = 1; k < c->size; k++) {
         const uint32_t r = (c->rank + k) % c->size;
         if (row > 0)
             memcpy(slot_at(c, c->rank, l->flat) + r * row, slot_at(c, r, l->flat) + r * row,
-                   (size_t)row * sizeof(float));
+                   (size_t)row);
     }
 }
 
@@ -144,7 +149,13 @@ static bool shm_gather(zx_comm *c, zx_stream s, const zx_launch *l, zx_sent *t)
 
 // ---- reduce -------------------------------------------------------------------------------------
 
-// In place, the gradient lies whole in every rank's slot; else in rows, cut as the ranks are.
+static zx_dtype type_of(const zx_comm *c, uint32_t bytes)
+{
+    return bytes == sizeof(float) ? ZX_F32 : c->args.half;
+}
+
+// In place, the gradient lies whole in every rank's slot; else in rows, cut as the ranks are. It is
+// of its parameter's type; what it is added up in may be wider.
 static void reduce_units(zx_comm *c, zx_stream s, const zx_launch *l, bool add)
 {
     const zx_plan *p = c->args.plan;
@@ -154,11 +165,15 @@ static void reduce_units(zx_comm *c, zx_stream s, const zx_launch *l, bool add)
         const zx_unit *u = &p->units[m->unit];
         int64_t at;
         const int64_t n = zx_unit_piece(u, c->rank, &at);
+        const uint64_t place = l->flat == ZX_NONE ? (uint64_t)at : c->rank * row + m->at;
         for (uint32_t r = 0; r < c->size; r++)
-            c->from[s][r] = l->flat == ZX_NONE ? slot_at(c, r, m->slot) + at
-                                               : slot_at(c, r, l->flat) + c->rank * row + m->at;
-        float *to = slot_at(c, c->rank, u->grad_slot) + (u->grad_whole ? at : 0);
-        if (n > 0) zx_cpu_sum_ranks(to, c->from[s], c->size, n, add, 1);
+            c->from[s][r] =
+                slot_at(c, r, l->flat == ZX_NONE ? m->slot : l->flat) + place * u->param_bytes;
+        unsigned char *to =
+            slot_at(c, c->rank, u->grad_slot) + (u->grad_whole ? at * (int64_t)u->grad_bytes : 0);
+        if (n > 0)
+            zx_cpu_sum_ranks_of(type_of(c, u->grad_bytes), to, type_of(c, u->param_bytes),
+                                c->from[s], c->size, n, add, 1);
     }
 }
 
@@ -176,9 +191,10 @@ static void collect_sums(zx_comm *c, const zx_member *m)
     for (uint32_t r = 0; r < c->size; r++) {
         int64_t at;
         const int64_t n = zx_unit_piece(u, r, &at);
+        const int64_t size = u->grad_bytes;
         if (r == c->rank || n == 0) continue;
-        memcpy(slot_at(c, c->rank, u->grad_slot) + at, slot_at(c, r, u->grad_slot) + at,
-               (size_t)n * sizeof(float));
+        memcpy(slot_at(c, c->rank, u->grad_slot) + at * size,
+               slot_at(c, r, u->grad_slot) + at * size, (size_t)(n * size));
     }
 }
 
@@ -213,7 +229,7 @@ static bool shm_barrier(zx_comm *c)
 
 static void shm_mean(zx_comm *c, uint32_t from, uint32_t to, const zx_type *type)
 {
-    float *y = slot_at(c, c->rank, to);
+    float *y = (float *)(void *)slot_at(c, c->rank, to);
     if (type->dtype != ZX_F32 || c->size == 1) {
         memcpy(y, slot_at(c, 0, from), (size_t)zx_type_bytes(type));
         return;
@@ -221,7 +237,7 @@ static void shm_mean(zx_comm *c, uint32_t from, uint32_t to, const zx_type *type
     const float ranks = (float)c->size;
     const int64_t n = zx_shape_count(&type->shape);
     for (uint32_t r = 0; r < c->size; r++) c->from[ZX_S_COMPUTE][r] = slot_at(c, r, from);
-    if (n > 0) zx_cpu_sum_ranks(y, c->from[ZX_S_COMPUTE], c->size, n, false, 1);
+    if (n > 0) zx_cpu_sum_ranks_of(ZX_F32, y, ZX_F32, c->from[ZX_S_COMPUTE], c->size, n, false, 1);
     for (int64_t i = 0; i < n; i++) y[i] /= ranks;
 }
 

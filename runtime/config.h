@@ -10,6 +10,7 @@
 #include "graph/import.h"
 #include "graph/precision.h"
 #include "proto/json.h"
+#include "runtime/loss_scale.h"
 #include "runtime/session.h"
 
 typedef enum zx_config_from {
@@ -80,9 +81,11 @@ zx_status zx_config_batch(zx_config *c, uint32_t ranks, int64_t graph_batch, zx_
                           zx_err *err);
 zx_status zx_config_optim(zx_config *c, zx_optim *optim, double *clip, zx_err *err);
 // The precision of a plan, and the bytes of an element of its gradients' accumulators; 0: as the
-// parameters'. trains: of what is to be trained, which only float32 is in this version.
-zx_status zx_config_precision(const zx_config *c, bool trains, zx_precision *out,
+// parameters'. halves: whether 16 bits can be had; else they are refused.
+zx_status zx_config_precision(const zx_config *c, bool halves, zx_precision *out,
                               uint32_t *accumulate_bytes, zx_err *err);
+// How fp16 scales its loss; a scale that stays 1 for other precisions.
+zx_status zx_config_loss_scale(const zx_config *c, zx_loss_scale_rule *out, zx_err *err);
 // Fills what the config says about import; the rest of `o` stays.
 zx_status zx_config_import(const zx_config *c, zx_import_options *o, zx_err *err);
 

@@ -209,7 +209,7 @@ zx_status zx_config_optim(zx_config *c, zx_optim *optim, double *clip, zx_err *e
 
 // ---- precision ----------------------------------------------------------------------------------
 
-zx_status zx_config_precision(const zx_config *c, bool trains, zx_precision *out,
+zx_status zx_config_precision(const zx_config *c, bool halves, zx_precision *out,
                               uint32_t *accumulate_bytes, zx_err *err)
 {
     static const char *const words[] = {"fp32", "bf16", "fp16"}, *const keys[] = {"",
@@ -221,24 +221,25 @@ zx_status zx_config_precision(const zx_config *c, bool trains, zx_precision *out
                           *wire = zx_config_get(c, "communication_data_type"),
                           *sum = zx_config_get(c, "data_types.grad_accum_dtype");
     *out = bf16 ? ZX_PREC_BF16 : fp16 ? ZX_PREC_F16 : ZX_PREC_F32;
-    *accumulate_bytes = !sum->has ? 0 : strcmp(sum->text, words[ZX_PREC_F32]) == 0 ? 4 : 2;
+    *accumulate_bytes = *out == ZX_PREC_F32 ? 0 : 4;
+    if (sum->has) *accumulate_bytes = strcmp(sum->text, words[ZX_PREC_F32]) == 0 ? 4 : 2;
     const char *mode = words[*out];
     zx_err found = {0};
     if (bf16 && fp16)
         ZX_FAIL(&found, ZX_E_USAGE,
                 "bf16.enabled and fp16.enabled are both true; keep one of them");
-    else if (trains && *out != ZX_PREC_F32)
-        ZX_FAIL(
-            &found, ZX_E_USAGE,
-            "%s = true is not supported: trained in float32 by this version (plan, simulate, and "
-            "compare without --execute take it); set it to false or remove it",
-            keys[*out]);
+    else if (!halves && *out != ZX_PREC_F32)
+        ZX_FAIL(&found, ZX_E_USAGE,
+                "%s = true is not supported on GPUs: trained there in float32 by this version "
+                "(plan, simulate, and compare without --execute take it); set it to false or "
+                "remove it, or give --backend cpu",
+                keys[*out]);
     if (param->has && strcmp(param->text, mode) != 0)
         ZX_FAIL(&found, ZX_E_USAGE,
                 "data_types.param_dtype = \"%s\" is not supported: parameters are %s here, by "
                 "fp16.enabled and bf16.enabled; remove it",
                 param->text, mode);
-    if (wire->has && strcmp(wire->text, mode) != 0)
+    if (wire->has && strcmp(wire->text, mode) != 0 && strcmp(wire->text, words[ZX_PREC_F32]) != 0)
         ZX_FAIL(&found, ZX_E_USAGE,
                 "communication_data_type = \"%s\" is not supported: gradients travel as they are "
                 "made, in %s here; remove it",
@@ -251,6 +252,37 @@ zx_status zx_config_precision(const zx_config *c, bool trains, zx_precision *out
     if (found.code == ZX_OK) return ZX_OK;
     if (c->path != NULL) zx_err_in(&found, "%s", c->path);
     return zx_err_merge(err, &found);
+}
+
+static zx_status out_of_range(const zx_config *c, const char *key, const char *range, zx_err *err)
+{
+    return ZX_FAIL(err, ZX_E_USAGE, "%s: %s must be %s", c->path, key, range);
+}
+
+zx_status zx_config_loss_scale(const zx_config *c, zx_loss_scale_rule *out, zx_err *err)
+{
+    const double fixed = zx_config_get(c, "fp16.loss_scale")->r;
+    const int64_t power = zx_config_get(c, "fp16.initial_scale_power")->i,
+                  window = zx_config_get(c, "fp16.loss_scale_window")->i,
+                  hysteresis = zx_config_get(c, "fp16.hysteresis")->i,
+                  least = zx_config_get(c, "fp16.min_loss_scale")->i;
+    *out = (zx_loss_scale_rule){.fixed = 1};
+    if (!zx_config_get(c, "fp16.enabled")->b) return ZX_OK;
+    if (!(fixed >= 0 && fixed <= 0x1p64))
+        return out_of_range(c, "fp16.loss_scale", "0 or more, and no more than 2^64", err);
+    if (power > 64) return out_of_range(c, "fp16.initial_scale_power", "64 or less", err);
+    if (window < 1 || window > UINT32_MAX)
+        return out_of_range(c, "fp16.loss_scale_window", "a number of steps, 1 or more", err);
+    if (hysteresis < 1 || hysteresis > UINT32_MAX)
+        return out_of_range(c, "fp16.hysteresis", "1 or more", err);
+    if (least < 1) return out_of_range(c, "fp16.min_loss_scale", "1 or more", err);
+    *out = (zx_loss_scale_rule){.fixed = fixed,
+                                .first = ldexp(1, (int)power),
+                                .least = (double)least,
+                                .window = (uint32_t)window,
+                                .hysteresis = (uint32_t)hysteresis,
+                                .consecutive = zx_config_get(c, "fp16.consecutive_hysteresis")->b};
+    return ZX_OK;
 }
 
 // ---- import -------------------------------------------------------------------------------------

@@ -177,20 +177,11 @@ static bool run_loss(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED,
 
 // ---- the end of a step --------------------------------------------------------------------------
 
-// Squares of this rank's piece of each gradient, also where it holds all of it.
 static void sum_squares(zx_session *s)
 {
     double *squares = s->board->loss + s->plan->micro_batches;
-    for (uint32_t u = 0; u < s->plan->n_units; u++) {
-        const zx_unit *unit = &s->plan->units[u];
-        squares[u] = 0;
-        if (unit->grad_slot == ZX_NONE) continue;
-        int64_t at;
-        const int64_t n = zx_unit_piece(unit, s->rank, &at);
-        const float *g = zx_slot_at(s, unit->grad_slot);
-        if (n > 0)
-            squares[u] = zx_cpu_square_sum(g + (unit->grad_whole ? at : 0), n, (int)s->o.threads);
-    }
+    for (uint32_t u = 0; u < s->plan->n_units; u++)
+        squares[u] = zx_exec_square_sum(s, &s->plan->units[u]);
 }
 
 // The same on every rank, from the same boards.
@@ -208,12 +199,12 @@ void zx_exec_decide(zx_session *s)
         sound = sound && b->fault.kind == ZX_FAULT_NONE && b->failed == ZX_OK;
     }
     s->loss = loss / ((double)micros * s->ranks);
-    s->norm = sqrt(total);
+    s->norm = sqrt(total) / s->scale;
     s->applied = sound && isfinite(s->loss) && isfinite(s->norm) && s->mode == ZX_RUN_STEP;
     // CONFIG 2.4: clip = max(1, (norm + 1e-6) / clipping), the gradient is divided by it.
     double clip = s->o.clip > 0 ? (s->norm + 1e-6) / s->o.clip : 1;
     if (!(clip > 1)) clip = 1;
-    s->grad_scale = (float)(1 / clip);
+    s->grad_scale = (float)(1 / (clip * s->scale));
 }
 
 static bool run_norm(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i ZX_UNUSED)
@@ -254,30 +245,11 @@ zx_sgd_args zx_exec_sgd(const zx_session *s)
                          .grad_scale = s->grad_scale};
 }
 
-static void update_unit(zx_session *s, const zx_unit *u)
-{
-    int64_t at = 0, n = u->numel;
-    if (!u->state_whole) n = zx_unit_piece(u, s->rank, &at);
-    if (n == 0) return;
-    float *p = (float *)zx_slot_at(s, u->param_slot) + (u->param_whole ? at : 0);
-    const float *g = (const float *)zx_slot_at(s, u->grad_slot) + (u->grad_whole ? at : 0);
-    float *state[2];
-    for (uint32_t k = 0; k < 2; k++)
-        state[k] = u->state_slot[k] == ZX_NONE ? NULL : zx_slot_at(s, u->state_slot[k]);
-    if (s->o.optim.kind == ZX_OPTIM_ADAM) {
-        const zx_adam_args a = zx_exec_adam(s);
-        zx_cpu_adam(p, g, state[0], state[1], n, &a, (int)s->o.threads);
-    } else {
-        const zx_sgd_args a = zx_exec_sgd(s);
-        zx_cpu_sgd(p, g, state[0], n, &a, (int)s->o.threads);
-    }
-}
-
 static bool run_update(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)
 {
     if (!s->applied || s->plan->units[i->a].grad_slot == ZX_NONE) return true;
     const double from = zx_seconds();
-    update_unit(s, &s->plan->units[i->a]);
+    zx_exec_update(s, &s->plan->units[i->a]);
     l->compute_seconds += zx_seconds() - from;
     return true;
 }

@@ -74,6 +74,8 @@ struct zx_session {
     zx_session_options o;
     zx_arena mem;
     uint32_t rank, ranks;
+    float *seen;   // what zx_session_see has widened last
+    zx_dtype half; // what elements of two bytes are, ZX_F16 or ZX_BF16; ZX_F32: there are none
     zx_patience patience, own; // own: for this rank's threads, ends without looking for peers
     const zx_transport *transport;
     zx_comm *comm;
@@ -99,6 +101,7 @@ struct zx_session {
     zx_run_mode mode;
     uint64_t step, first_micro;
     double lr;
+    double scale;       // the loss scale that the seed holds
     bool timed;         // times are taken: a profile, or an emulated link that needs them
     double begin;       // when the run began
     double sum_seconds; // that its NORM took to sum squares
@@ -137,6 +140,14 @@ void zx_exec_decide(zx_session *s);
 zx_adam_args zx_exec_adam(const zx_session *s);
 zx_sgd_args zx_exec_sgd(const zx_session *s);
 
+// ---- exec_unit.c: what is done with a unit's elements, whatever their type ----------------------
+// Squares of this rank's piece of its gradient, also where it holds all of it.
+double zx_exec_square_sum(const zx_session *s, const zx_unit *u);
+// The optimizer on what this rank has of its state.
+void zx_exec_update(zx_session *s, const zx_unit *u);
+// Writes the loss scale of the steps to come into the seed. False: the memory can't be written.
+bool zx_exec_scale(zx_session *s, double scale);
+
 // ---- exec_copy.c: flat slots --------------------------------------------------------------------
 // A gather's members are to be units whole, in slots for that or where they are held.
 static inline bool zx_launch_gathers(const zx_plan *p, const zx_launch *l)
@@ -161,6 +172,11 @@ void zx_look_after(zx_session *s, uint32_t step);
 static inline void *zx_slot_at(const zx_session *s, uint32_t slot)
 {
     return s->mine + s->plan->slots[slot].offset;
+}
+// The type of an element of a unit that has so many bytes.
+static inline zx_dtype zx_unit_type(const zx_session *s, uint32_t bytes)
+{
+    return bytes == sizeof(float) ? ZX_F32 : s->half;
 }
 static inline zx_board *zx_board_of(const zx_session *s, uint32_t rank)
 {

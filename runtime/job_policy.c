@@ -105,7 +105,7 @@ void zx_job_put_types(const zx_job *job, zx_text *out)
     zx_text_put(out, "precision %s", words[job->precision]);
     if (half)
         zx_text_put(out, " with fp32 copies of the parameters, gradients added up in %s",
-                    job->accumulate_bytes == 4 ? "fp32" : words[job->precision]);
+                    zx_job_accumulate_bytes(job) == 4 ? "fp32" : words[job->precision]);
     zx_text_put(out, "; activations at most %s%s%s\n",
                 zx_text_size(zx_job_activation_bytes(job), size), again ? ", " : "",
                 zx_variant_text(&job->variant, &mem));

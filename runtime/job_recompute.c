@@ -50,8 +50,9 @@ zx_status zx_variant_make(const zx_job *job, zx_recompute_kind kind, const bool 
         out->segments = parts.segments;
         out->again = chosen;
     }
-    ZX_TRY(zx_recompute_make(&job->plain, kind, out->again, mem, &out->computed, &out->from, err));
-    zx_precision_apply(&out->computed, job->precision, mem, &out->train);
+    zx_graph single; // in float32
+    ZX_TRY(zx_recompute_make(&job->plain, kind, out->again, mem, &single, &out->from, err));
+    zx_precision_apply(&single, job->precision, mem, &out->train);
     return ZX_OK;
 }
 
@@ -132,7 +133,6 @@ void zx_job_take(zx_job *job, const zx_variant *v)
 {
     job->recompute = v->kind;
     job->variant = *v;
-    job->computed = v->computed;
     job->train = v->train;
 }
 

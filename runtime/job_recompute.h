@@ -15,7 +15,6 @@ typedef struct zx_variant { // a train graph with some of its parts (graph/recom
     uint32_t n, n_parts;  // those that are, of how many; NONE: 0 of 0
     bool segments;        // its parts are no layers
     const bool *again;    // by part; NONE: NULL
-    zx_graph computed;    // in float32
     zx_graph train;       // as it is planned
     const uint32_t *from; // by node: the node of the job's `plain` that it is or repeats
 } zx_variant;

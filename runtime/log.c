@@ -30,8 +30,12 @@ void zx_log_line(const zx_log_row *row, zx_text *out)
     put_number(out, "step_seconds", row->step_seconds);
     put_number(out, "compute_seconds", row->compute_seconds);
     put_number(out, "exposed_comm_seconds", row->exposed_comm_seconds);
-    zx_text_put(out, ", \"peak_bytes\": %llu, \"resident_bytes\": %llu}\n",
+    zx_text_put(out, ", \"peak_bytes\": %llu, \"resident_bytes\": %llu",
                 (unsigned long long)row->peak_bytes, (unsigned long long)row->resident_bytes);
+    if (row->loss_scale > 0) put_number(out, "loss_scale", row->loss_scale);
+    if (row->loss_scale > 0 || row->skipped > 0)
+        zx_text_put(out, ", \"skipped\": %llu", (unsigned long long)row->skipped);
+    zx_text_put(out, "}\n");
 }
 
 zx_status zx_log_open(zx_log *log, const char *path, zx_err *err)

@@ -10,6 +10,8 @@ typedef struct zx_log_row {
     uint64_t step; // 1-based
     double loss, grad_norm, lr, step_seconds, compute_seconds, exposed_comm_seconds;
     uint64_t peak_bytes, resident_bytes;
+    double loss_scale; // that the gradients were made with; 0: there is none
+    uint64_t skipped;  // steps so far that changed nothing
 } zx_log_row;
 
 // The line with its newline. Floats as %.9g, not finite ones as null.

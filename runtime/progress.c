@@ -77,6 +77,8 @@ void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out)
     zx_text_put(out, "step %*llu/%s loss %#.4g |g| ", digits, (unsigned long long)s->step, buf,
                 isnan(s->loss) ? fabs(s->loss) : s->loss); // "nan", never "-nan"
     put_short(out, s->grad_norm);
+    if (s->overflow_scale > 0) zx_text_put(out, " overflow, scale %.9g", s->overflow_scale);
+    if (s->skipped) zx_text_put(out, " not finite, skipped");
     put_rate(out, s->lr);
     put_speed(out, s->rate);
     zx_text_put(out, " %s", s->unit);

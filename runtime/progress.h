@@ -14,6 +14,8 @@ typedef struct zx_progress_step {
     double eta;             // seconds to go; < 0: not known
     double exposed_seconds; // < 0: there is no communication
     uint64_t resident_bytes;
+    double overflow_scale; // > 0: it overflowed and was skipped, this is the next one's scale
+    bool skipped;          // for another reason
 } zx_progress_step;
 
 // "step 120/1000 loss 3.412 |g| 0.91 lr 3.0e-4 1.6k tok/s 152 ms eta 2:14", cut to `width` columns;

@@ -75,19 +75,19 @@ static zx_status put_tensor(saving *w, zx_read_kind kind, uint32_t index, const 
     return ZX_OK;
 }
 
-static zx_status put_all(saving *w, const zx_graph *g, bool grads)
+static zx_status put_all(saving *w, const zx_graph *g, const zx_safe_tensor *tensors,
+                         zx_read_kind kind)
 {
+    const bool grads = kind == ZX_READ_GRAD;
     for (uint32_t i = 0; i < g->n_params; i++)
-        ZX_TRY(put_tensor(w, grads ? ZX_READ_GRAD : ZX_READ_PARAM, i,
-                          &g->values[g->params[i].value].type,
-                          grads && g->params[i].grad == ZX_NONE));
+        ZX_TRY(put_tensor(w, kind, i, &tensors[i].type, grads && g->params[i].grad == ZX_NONE));
     for (uint32_t i = 0; !grads && i < g->n_buffers; i++)
         ZX_TRY(put_tensor(w, ZX_READ_BUFFER, i, &g->values[g->buffers[i].value].type, false));
     return w->st;
 }
 
 static zx_status save(zx_session *s, zx_world *world, const zx_graph *g, const char *path,
-                      bool grads, zx_err *err)
+                      zx_read_kind kind, zx_err *err)
 {
     zx_arena mem = {0};
     zx_outfile file = {0};
@@ -98,7 +98,9 @@ static zx_status save(zx_session *s, zx_world *world, const zx_graph *g, const c
     uint64_t header_bytes = 0, total = 0;
     saving w = {.s = s, .err = err};
     const bool writes = zx_world_rank(world) == 0;
-    zx_save_list(g, !grads, &mem, &n, &tensors, &n_meta, &meta);
+    zx_save_list(g, kind != ZX_READ_GRAD, &mem, &n, &tensors, &n_meta, &meta);
+    for (uint32_t i = 0; i < g->n_params && kind != ZX_READ_KEPT; i++)
+        tensors[i].type.dtype = ZX_F32; // as they are read
     uint64_t *offsets = ZX_NEW(&mem, uint64_t, n);
     w.chunk = malloc((size_t)CHUNK * 8);
     if (w.chunk == NULL) w.st = ZX_FAIL(err, ZX_E_IO, "out of memory while saving");
@@ -110,7 +112,7 @@ static zx_status save(zx_session *s, zx_world *world, const zx_graph *g, const c
     if (w.st != ZX_OK) goto done;
     if (writes) w.to = &file;
     put(&w, header, header_bytes);
-    const zx_status read = put_all(&w, g, grads);
+    const zx_status read = put_all(&w, g, tensors, kind);
     if (w.st == ZX_OK) w.st = read;
     if (w.st == ZX_OK && writes) w.st = zx_outfile_commit(&file, err);
     w.st = zx_world_agree(world, w.st, err);
@@ -127,13 +129,13 @@ done:
 }
 
 zx_status zx_save_weights(zx_session *s, zx_world *world, const zx_graph *g, const char *path,
-                          zx_err *err)
+                          bool kept, zx_err *err)
 {
-    return save(s, world, g, path, false, err);
+    return save(s, world, g, path, kept ? ZX_READ_KEPT : ZX_READ_PARAM, err);
 }
 
 zx_status zx_save_grads(zx_session *s, zx_world *world, const zx_graph *g, const char *path,
                         zx_err *err)
 {
-    return save(s, world, g, path, true, err);
+    return save(s, world, g, path, ZX_READ_GRAD, err);
 }

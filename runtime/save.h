@@ -9,8 +9,9 @@
 
 // All ranks call; rank 0 writes `path` (others may pass NULL). Parameters under the graph's names,
 // then buffers; the bytes depend on names, shapes and values only. The file is whole or not there.
+// Parameters of 16 bits are written as their float32 copies, or as they are `kept`.
 zx_status zx_save_weights(zx_session *s, zx_world *world, const zx_graph *g, const char *path,
-                          zx_err *err);
+                          bool kept, zx_err *err);
 // The first step's averaged gradients before clipping, parameters only; zeros where none arrives.
 zx_status zx_save_grads(zx_session *s, zx_world *world, const zx_graph *g, const char *path,
                         zx_err *err);

@@ -43,35 +43,35 @@ zx_status zx_session_work_bytes_at(const zx_site *site, const zx_graph *train, u
 
 // ---- opening ------------------------------------------------------------------------------------
 
-static zx_status refuse(const zx_session *s, uint32_t param, const char *word, zx_err *err)
+static zx_status refuse(const zx_session *s, uint32_t param, zx_err *err)
 {
     zx_arena mem = {0};
-    const zx_status st =
-        ZX_FAIL(err, ZX_E_UNSUPPORTED,
-                "parameter '%s' is %s: zerox trains in float32; %s is planned and simulated only",
-                zx_text_safe(&mem, s->graph->params[param].name), word, word);
+    const zx_value *v = &s->graph->values[s->graph->params[param].value];
+    const zx_status st = ZX_FAIL(
+        err, ZX_E_UNSUPPORTED, "parameter '%s' is %s: %s trains in %s",
+        zx_text_safe(&mem, s->graph->params[param].name), zx_dtypes[v->type.dtype].word,
+        s->backend->name, s->backend->halves ? "float32, or one type of 16 bits" : "float32");
     zx_arena_free(&mem);
     return st;
 }
 
-// What is executed is arithmetic on f32.
-static zx_status check_precision(const zx_session *s, zx_err *err)
+// Parameters are f32, or of one type of 16 bits; the plan says so too.
+static zx_status check_precision(zx_session *s, zx_err *err)
 {
     const zx_graph *g = s->graph;
+    s->half = ZX_F32;
     for (uint32_t i = 0; i < g->n_params; i++) {
         const zx_dtype t = g->values[g->params[i].value].type.dtype;
-        const char *word = t == ZX_F16 ? "fp16" : t == ZX_BF16 ? "bf16" : zx_dtypes[t].word;
-        if (t != ZX_F32) return refuse(s, i, word, err);
-    }
-    for (uint32_t i = 0; i < s->plan->n_units && i < g->n_params; i++) {
-        const zx_unit *u = &s->plan->units[i];
-        if (u->param_bytes != sizeof(float) || u->grad_bytes != sizeof(float))
-            return refuse(s, i, "bf16 or fp16", err);
+        const bool known = t == ZX_F16 || t == ZX_BF16;
+        if (t == ZX_F32) continue;
+        if (!known || !s->backend->halves || (s->half != ZX_F32 && s->half != t))
+            return refuse(s, i, err);
+        s->half = t;
     }
     return ZX_OK;
 }
 
-static zx_status check_plan(const zx_session *s, zx_err *err)
+static zx_status check_plan(zx_session *s, zx_err *err)
 {
     const zx_plan *p = s->plan;
     ZX_TRY(check_precision(s, err));
@@ -107,6 +107,7 @@ static zx_status open_parts(zx_session *s, zx_err *err)
     ZX_TRY(s->backend->reserve(s, err));
     const zx_comm_args a = {.plan = s->plan,
                             .base = s->base,
+                            .half = s->half,
                             .patience = s->patience,
                             .board_bytes = s->board_bytes,
                             .bandwidth = s->o.bandwidth,
@@ -116,6 +117,7 @@ static zx_status open_parts(zx_session *s, zx_err *err)
     if (st == ZX_OK && s->o.from != NULL) st = zx_exec_take_over(s, err);
     if (st == ZX_OK && s->o.from == NULL) st = zx_exec_fill(s, err);
     if (st == ZX_OK) st = s->backend->start(s, err);
+    s->scale = 1;
     return zx_world_agree(w, st, err);
 }
 
@@ -158,6 +160,7 @@ void zx_session_close(zx_session *s)
     s->transport->close(s->comm);
     s->backend->release(s);
     zx_arena_free(&s->mem);
+    free(s->seen);
     free(s);
 }
 
@@ -230,11 +233,19 @@ zx_status zx_session_step(zx_session *s, uint64_t step, uint64_t first_micro, do
     out->loss = s->loss;
     out->grad_norm = s->norm;
     out->applied = s->applied;
+    out->loss_scale = s->scale;
     if (out->peak_bytes > s->plan->arena_bytes)
         return ZX_FAIL(err, ZX_E_DEVICE,
                        "the step touched %" PRIu64 " bytes, its plan has %" PRIu64, out->peak_bytes,
                        s->plan->arena_bytes);
     return say_fault(s, err);
+}
+
+zx_status zx_session_scale(zx_session *s, double scale, zx_err *err)
+{
+    if (zx_exec_scale(s, scale)) return ZX_OK;
+    if (s->fatal.code != ZX_OK) return zx_err_merge(err, &s->fatal);
+    return ZX_FAIL(err, ZX_E_DEVICE, "the graph has no place for a loss scale");
 }
 
 bool zx_session_profile(const zx_session *s, const double **start, const double **seconds)
@@ -251,24 +262,63 @@ void zx_session_ask_stop(zx_session *s)
 
 // ---- reading ------------------------------------------------------------------------------------
 
-// Elements [from, from + n) of a slot that the ranks hold whole or in shards, on rank 0.
-static bool read_unit(zx_session *s, const zx_unit *u, uint32_t slot, bool whole, int64_t from,
-                      int64_t n, float *out)
+// What of a unit is read: the slot that holds it, whole or in shards, and what its elements are.
+typedef struct source {
+    uint32_t slot;
+    bool whole;
+    zx_dtype type;
+} source;
+
+static source source_of(const zx_session *s, const zx_unit *u, zx_read_kind kind)
 {
-    const uint64_t base = s->plan->slots[slot].offset, size = sizeof *out;
+    if (kind == ZX_READ_GRAD)
+        return (source){u->grad_slot, u->grad_whole != 0, zx_unit_type(s, u->grad_bytes)};
+    if (kind == ZX_READ_PARAM && u->master_slot != ZX_NONE)
+        return (source){u->master_slot, u->state_whole != 0, ZX_F32};
+    return (source){u->param_slot, u->param_whole != 0, zx_unit_type(s, u->param_bytes)};
+}
+
+#define WIDENED 4096 // elements at a time
+
+// Elements of 16 bits at the end of `out` as float32 from its beginning on, in place.
+static void widen_in_place(zx_dtype t, float *out, int64_t n)
+{
+    uint16_t some[WIDENED];
+    const uint16_t *halves = (const uint16_t *)(const void *)out + n;
+    for (int64_t at = 0; at < n; at += WIDENED) {
+        const int64_t m = n - at < WIDENED ? n - at : WIDENED;
+        memcpy(some, halves + at, (size_t)m * sizeof *some);
+        zx_cpu_widen(t, some, out + at, m);
+    }
+}
+
+// Elements [from, from + n) on rank 0: as they are kept, or as float32.
+static bool read_unit(zx_session *s, const zx_unit *u, const source *x, bool kept, int64_t from,
+                      int64_t n, void *out)
+{
+    const uint64_t base = s->plan->slots[x->slot].offset, size = zx_dtype_bytes(x->type);
+    const bool widens = !kept && x->type != ZX_F32;
+    unsigned char *first = out;
+    if (widens && s->rank == 0) first += (uint64_t)n * size;
     for (uint32_t r = 0; r < s->ranks; r++) {
         int64_t at;
         const int64_t piece = zx_unit_piece(u, r, &at);
         const int64_t lo = from > at ? from : at;
         const int64_t hi = from + n < at + piece ? from + n : at + piece;
         if (lo >= hi) continue;
-        const int64_t place = whole ? lo : lo - at;
-        float *to = s->rank == 0 ? out + (lo - from) : NULL;
-        if (!s->backend->fetch(s, whole ? 0 : r, base + (uint64_t)place * size, to,
+        const int64_t place = x->whole ? lo : lo - at;
+        void *to = s->rank == 0 ? first + (uint64_t)(lo - from) * size : NULL;
+        if (!s->backend->fetch(s, x->whole ? 0 : r, base + (uint64_t)place * size, to,
                                (uint64_t)(hi - lo) * size))
             return false;
     }
+    if (widens && s->rank == 0) widen_in_place(x->type, out, n);
     return true;
+}
+
+static void unscale(const zx_session *s, float *g, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) g[i] = (float)((double)g[i] / s->scale);
 }
 
 static bool read_here(zx_session *s, zx_read_kind kind, uint32_t index, int64_t from, int64_t n,
@@ -281,16 +331,15 @@ static bool read_here(zx_session *s, zx_read_kind kind, uint32_t index, int64_t 
         const uint64_t base = s->plan->slots[s->buffer_slot[index]].offset;
         return s->backend->fetch(s, 0, base + (uint64_t)from * size, out, (uint64_t)n * size);
     }
-    if (s->rank == 0) // the gradient of what isn't trained
+    if (s->rank == 0 && kind != ZX_READ_KEPT) // the gradient of what isn't trained
         memset(out, 0, (size_t)n * sizeof(float));
     for (uint32_t i = 0; i < s->plan->n_units && ok; i++) {
         const zx_unit *u = &s->plan->units[i];
         if (u->param != index) continue;
-        const bool param = kind == ZX_READ_PARAM;
-        const uint32_t slot = param ? u->param_slot : u->grad_slot;
-        if (slot != ZX_NONE)
-            ok = read_unit(s, u, slot, (param ? u->param_whole : u->grad_whole) != 0, from, n, out);
+        const source x = source_of(s, u, kind);
+        if (x.slot != ZX_NONE) ok = read_unit(s, u, &x, kind == ZX_READ_KEPT, from, n, out);
     }
+    if (ok && kind == ZX_READ_GRAD && s->scale != 1 && s->rank == 0) unscale(s, out, n);
     return ok;
 }
 
@@ -306,6 +355,18 @@ zx_status zx_session_read(zx_session *s, zx_read_kind kind, uint32_t index, int6
     if (s->fatal.code == ZX_OK) zx_err_in(&why, "reading values back");
     zx_err_merge(err, &why);
     return why.code;
+}
+
+// Of a parameter that has no float32 copy, since it isn't trained.
+static const void *see_halves(zx_session *s, const void *at, int64_t n)
+{
+    const void *halves = s->backend->see(s, at, (uint64_t)n * sizeof(uint16_t));
+    if (halves == NULL) return NULL;
+    float *room = realloc(s->seen, (size_t)n * sizeof *room + 1);
+    if (room == NULL) return NULL;
+    s->seen = room;
+    zx_cpu_widen(s->half, halves, room, n);
+    return room;
 }
 
 const void *zx_session_see(zx_session *s, zx_held what, int64_t from, int64_t n)
@@ -324,7 +385,10 @@ const void *zx_session_see(zx_session *s, zx_held what, int64_t from, int64_t n)
                : what.kind == ZX_HELD_PARAM ? u->master_slot
                                             : u->state_slot[what.kind - ZX_HELD_STATE_0];
         if (whole == 0) zx_unit_piece(u, s->rank, &first);
+        if (param) size = u->param_bytes;
     }
     const unsigned char *at = zx_slot_at(s, slot);
-    return s->backend->see(s, at + (uint64_t)(from - first) * size, (uint64_t)n * size);
+    at += (uint64_t)(from - first) * size;
+    if (what.kind != ZX_HELD_BUFFER && size != sizeof(float)) return see_halves(s, at, n);
+    return s->backend->see(s, at, (uint64_t)n * size);
 }

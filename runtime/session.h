@@ -95,10 +95,11 @@ bool zx_session_lost(const zx_session *s);
 void zx_session_close(zx_session *s); // accepts NULL; also what was reserved for it is given back
 
 typedef struct zx_step_report {
-    double loss;      // mean over all micro-batches of all ranks
-    double grad_norm; // global 2-norm before clipping
-    bool applied;     // false: not finite, nothing was changed
-    bool stop;        // some rank was asked to stop (zx_session_ask_stop)
+    double loss;       // mean over all micro-batches of all ranks
+    double grad_norm;  // global 2-norm before clipping
+    bool applied;      // false: not finite, nothing was changed
+    double loss_scale; // that its gradients were made with; loss and grad_norm are without it
+    bool stop;         // some rank was asked to stop (zx_session_ask_stop)
     double seconds, compute_seconds,
         exposed_seconds; // wall; compute stream in kernels; compute
                          // stream waiting for gather or reduce events (slowest rank)
@@ -113,9 +114,13 @@ zx_status zx_session_step(zx_session *s, uint64_t step, uint64_t first_micro, do
 
 // After a step that wasn't applied: runs it again without UPDATE and COMMIT, looking after every
 // node, and puts the sentence for the first bad one into err ("step 12: NaN first in node 'x'
-// ...").
+// ...", of `step` 11).
 zx_status zx_session_explain_nonfinite(zx_session *s, uint64_t step, uint64_t first_micro,
                                        zx_err *err);
+
+// What the gradients of the steps to come are multiplied by as they are made (fp16: so that small
+// ones don't become 0), and divided by again where they are used; 1 before. All ranks the same.
+zx_status zx_session_scale(zx_session *s, double scale, zx_err *err);
 
 void zx_session_ask_stop(zx_session *s); // async-signal-safe
 
@@ -154,7 +159,14 @@ zx_status zx_session_measure(const zx_graph *train, const zx_plan *plan,
 
 // Whole tensors for saving. All ranks call; on rank 0 elements [from, from+n) of the parameter,
 // of its gradient as of NORM in the first step (dump_grads), or of the buffer are written to `out`.
-typedef enum zx_read_kind { ZX_READ_PARAM, ZX_READ_GRAD, ZX_READ_BUFFER } zx_read_kind;
+// Of a parameter of 16 bits PARAM is the float32 copy, KEPT what steps read; gradients are float32,
+// without the loss scale.
+typedef enum zx_read_kind {
+    ZX_READ_PARAM,
+    ZX_READ_GRAD,
+    ZX_READ_BUFFER,
+    ZX_READ_KEPT
+} zx_read_kind;
 zx_status zx_session_read(zx_session *s, zx_read_kind kind, uint32_t index, int64_t from, int64_t n,
                           void *out, zx_err *err);
 

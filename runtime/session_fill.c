@@ -2,6 +2,7 @@
 // before held. A rank makes or copies its own shards only; a whole parameter is never in memory
 // where the plan doesn't keep it whole.
 // SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/exec.h"
@@ -45,19 +46,45 @@ static zx_status read_values(const zx_session *s, zx_held what, int64_t from, in
     return n > 0 ? s->o.values.read(s->o.values.self, what, from, n, to, err) : ZX_OK;
 }
 
+// A unit's elements in float32.
+static zx_status fill_unit(const zx_session *s, uint32_t unit, int64_t from, int64_t n, float *to,
+                           zx_err *err)
+{
+    const zx_param *p = &s->graph->params[s->plan->units[unit].param];
+    const zx_held what = {ZX_HELD_PARAM, unit};
+    if (has_values(s, what)) return read_values(s, what, from, n, to, err);
+    fill_float(to, &p->init, p->name, from, n);
+    return ZX_OK;
+}
+
+#define NARROWED 65536 // elements at a time
+
+static zx_status fill_halves(const zx_session *s, uint32_t unit, int64_t from, int64_t n,
+                             uint16_t *to, zx_err *err)
+{
+    zx_status st = ZX_OK;
+    float *x = malloc(NARROWED * sizeof *x);
+    if (x == NULL) return ZX_FAIL(err, ZX_E_DEVICE, "no memory for first values");
+    for (int64_t i = 0; i < n && st == ZX_OK; i += NARROWED) {
+        const int64_t m = n - i < NARROWED ? n - i : NARROWED;
+        st = fill_unit(s, unit, from + i, m, x, err);
+        if (st == ZX_OK) zx_cpu_narrow(s->half, x, to + i, m);
+    }
+    free(x);
+    return st;
+}
+
+// A parameter, or its float32 copy.
 static zx_status fill_param(const zx_session *s, const zx_slot *slot, void *at, zx_err *err)
 {
     const zx_unit *u = &s->plan->units[slot->what];
-    const zx_param *p = &s->graph->params[u->param];
-    const zx_held what = {ZX_HELD_PARAM, slot->what};
+    const bool copy = slot->kind == ZX_SLOT_MASTER;
+    const uint32_t size = copy ? (uint32_t)sizeof(float) : u->param_bytes;
     int64_t from = 0, n = u->numel;
-    if (!u->param_whole) n = zx_unit_piece(u, s->rank, &from);
-    if (has_values(s, what))
-        ZX_TRY(read_values(s, what, from, n, at, err));
-    else
-        fill_float(at, &p->init, p->name, from, n);
-    zero(at, slot, (uint64_t)n * sizeof(float)); // the pad
-    return ZX_OK;
+    if (!(copy ? u->state_whole : u->param_whole)) n = zx_unit_piece(u, s->rank, &from);
+    zero(at, slot, (uint64_t)n * size); // the pad
+    if (size == sizeof(float)) return fill_unit(s, slot->what, from, n, at, err);
+    return fill_halves(s, slot->what, from, n, at, err);
 }
 
 static zx_status fill_state(const zx_session *s, const zx_slot *slot, void *at, zx_err *err)
@@ -109,6 +136,7 @@ static zx_status fill_slot(const zx_session *s, const zx_slot *slot, void *at, z
 {
     switch ((zx_slot_kind)slot->kind) {
     case ZX_SLOT_PARAM:
+    case ZX_SLOT_MASTER:
         return fill_param(s, slot, at, err);
     case ZX_SLOT_STATE:
         return fill_state(s, slot, at, err);

@@ -19,9 +19,10 @@ typedef struct findings {
 
 static bool holds(zx_session *s, const zx_view *v, bool inf)
 {
-    if (v->data == NULL || v->type.dtype != ZX_F32) return false;
-    const float *x = s->backend->see(s, v->data, zx_type_bytes(&v->type));
-    return x != NULL && zx_cpu_find_nonfinite(x, zx_shape_count(&v->type.shape), inf) >= 0;
+    if (v->data == NULL || !zx_dtype_is_float(v->type.dtype)) return false;
+    const void *x = s->backend->see(s, v->data, zx_type_bytes(&v->type));
+    const int64_t n = zx_shape_count(&v->type.shape);
+    return x != NULL && zx_cpu_find_nonfinite_of(v->type.dtype, x, n, inf) >= 0;
 }
 
 // Whether a loss ignores every label that it is given.
@@ -90,11 +91,14 @@ static uint32_t bad_gradient(zx_session *s)
         if (unit->grad_slot == ZX_NONE) continue;
         int64_t at;
         const int64_t n = zx_unit_piece(unit, s->rank, &at);
-        const float *held =
-            (const float *)zx_slot_at(s, unit->grad_slot) + (unit->grad_whole ? at : 0);
-        const float *g = s->backend->see(s, held, (uint64_t)n * sizeof *g);
+        const uint64_t size = unit->grad_bytes;
+        const unsigned char *held = zx_slot_at(s, unit->grad_slot);
+        if (unit->grad_whole) held += (uint64_t)at * size;
+        const void *g = s->backend->see(s, held, (uint64_t)n * size);
+        const zx_dtype t = zx_unit_type(s, unit->grad_bytes);
         if (g == NULL) continue;
-        if (zx_cpu_find_nonfinite(g, n, false) >= 0 || zx_cpu_find_nonfinite(g, n, true) >= 0)
+        if (zx_cpu_find_nonfinite_of(t, g, n, false) >= 0 ||
+            zx_cpu_find_nonfinite_of(t, g, n, true) >= 0)
             return u;
     }
     return ZX_NONE;
@@ -170,8 +174,7 @@ zx_status zx_session_explain_nonfinite(zx_session *s, uint64_t step, uint64_t fi
                                        zx_err *err)
 {
     findings mine = {.unit = ZX_NONE};
-    s->mode = ZX_RUN_LOOK;
-    s->step = step;
+    s->mode = ZX_RUN_LOOK; // s->step is still that of the step
     s->first_micro = first_micro;
     s->look = (zx_look){0};
     const bool ok = s->backend->run(s);

@@ -126,6 +126,10 @@ zx_class zx_class_of(zx_dtype t)
 void zx_load(zx_dtype t, const void *x, int64_t at, int64_t stride, int64_t n, zx_class c,
              zx_block *to)
 {
+    if (zx_is_16(t) && c == ZX_CLASS_F32 && stride == 1) {
+        zx_cpu_widen(t, (const uint16_t *)x + at, to->f32, n);
+        return;
+    }
     switch (t) {
 #define X(id, type, get)                                                                           \
     case ZX_##id: {                                                                                \
@@ -195,6 +199,10 @@ static uint64_t f64_to_uint64_t(double x)
 
 void zx_store(zx_dtype t, void *y, int64_t at, int64_t n, zx_class c, const zx_block *from)
 {
+    if (zx_is_16(t) && c == ZX_CLASS_F32) {
+        zx_cpu_narrow(t, from->f32, (uint16_t *)y + at, n);
+        return;
+    }
     switch (t) {
 #define X(id, type, PUT)                                                                           \
     case ZX_##id: {                                                                                \

@@ -61,6 +61,15 @@ float zx_f16_to_f32(uint16_t h);
 uint16_t zx_f64_to_f16(double x); // rounds to nearest, ties to even, once
 float zx_bf16_to_f32(uint16_t h);
 uint16_t zx_f64_to_bf16(double x);
+static inline bool zx_is_16(zx_dtype t)
+{
+    return t == ZX_F16 || t == ZX_BF16;
+}
+// Whether the call is a product that the library computes in bf16 (widen.c).
+bool zx_library_takes_bf16(const zx_call *call);
+// zx_cpu_widen and zx_cpu_narrow by all threads.
+void zx_widen_all(zx_dtype t, const void *x, float *y, int64_t n, int threads);
+void zx_narrow_all(zx_dtype t, const float *x, void *y, int64_t n, int threads);
 
 // ---- blocks -------------------------------------------------------------------------------------
 // Elementwise kernels that work on every dtype compute in one of four types: half floats through

@@ -1,9 +1,9 @@
-// conv.c - CONV and its two gradients: oneDNN for f32, own loops for the rest.
+// conv.c - CONV and its two gradients: oneDNN for f32 and bf16, own loops for the rest.
 //
 // Every operand lets the library choose its layout and is reordered through the node's scratch
 // where that differs from C order: the blocked kernels win that back many times (docs/PERF.md).
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/common.h"
 #include "kernels/cpu/dnnl_util.h"
 #include "kernels/cpu/naive.h"
 
@@ -58,15 +58,16 @@ static bool is_empty(const zx_conv *g)
     return empty;
 }
 
-static zx_status library_conv(const zx_conv *g, zx_dnnl_conv_kind kind, int threads, zx_dnnl **out,
-                              zx_err *err)
+static zx_status library_conv(const zx_conv *g, bool bf16, zx_dnnl_conv_kind kind, int threads,
+                              zx_dnnl **out, zx_err *err)
 {
-    const zx_dnnl_tensor x = tensor(g, 0, g->n, g->groups * g->c, g->x, X);
-    const zx_dnnl_tensor w = tensor(g, g->groups > 1 ? g->groups : 0, g->m, g->c, g->k, W);
-    const zx_dnnl_tensor y = tensor(g, 0, g->n, g->groups * g->m, g->y, Y);
+    zx_dnnl_tensor x = tensor(g, 0, g->n, g->groups * g->c, g->x, X);
+    zx_dnnl_tensor w = tensor(g, g->groups > 1 ? g->groups : 0, g->m, g->c, g->k, W);
+    zx_dnnl_tensor y = tensor(g, 0, g->n, g->groups * g->m, g->y, Y);
     const int64_t filters = g->groups * g->m;
     zx_dnnl_tensor b = {.outside = B};
     if (g->bias) b = zx_dnnl_plain(1, &filters, false, B);
+    x.bf16 = w.bf16 = b.bf16 = y.bf16 = bf16;
     zx_dnnl_window window = {{0}, {0}, {0}, {0}};
     for (int i = 0, from = 3 - g->spatial; i < g->spatial; i++, from++) {
         window.stride[i] = g->stride[from];
@@ -91,8 +92,10 @@ static zx_status prepare(const zx_call *call, int kind, uint64_t *work_bytes, vo
     made.g.bias = kind == FORWARD && call->n_in > 2 && call->in[2].type.shape.rank == 1;
     if (zx_is_half(call)) *work_bytes = zx_half_bytes(call);
 #ifndef ZX_NAIVE
-    if (call->in[0].type.dtype == ZX_F32 && !is_empty(&made.g)) {
-        ZX_TRY(library_conv(&made.g, (zx_dnnl_conv_kind)kind, call->threads, &made.library, err));
+    const bool bf16 = zx_library_takes_bf16(call);
+    if ((call->in[0].type.dtype == ZX_F32 || bf16) && !is_empty(&made.g)) {
+        ZX_TRY(library_conv(&made.g, bf16, (zx_dnnl_conv_kind)kind, call->threads, &made.library,
+                            err));
         if (made.library) *work_bytes = zx_dnnl_work_bytes(made.library);
     }
 #endif

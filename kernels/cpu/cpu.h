@@ -14,6 +14,14 @@
 
 // The kernel of an op (zx_op_id), never NULL.
 const zx_kernel *zx_cpu_kernel(uint32_t op);
+// The same on operands of 16 bits too, of one type or with float32 among them: what has no kernel
+// of its own for them computes on float32 copies in its scratch, and rounds once (widen.c).
+const zx_kernel *zx_cpu_kernel_of_any(uint32_t op);
+
+// ---- f16 and bf16: exact into float32, rounded to nearest even out of it
+// --------------------------
+void zx_cpu_widen(zx_dtype t, const void *x, float *y, int64_t n);
+void zx_cpu_narrow(zx_dtype t, const float *x, void *y, int64_t n);
 
 // ---- optimizers: one shard, elementwise, so the same bits for any cut
 // -----------------------------
@@ -22,17 +30,33 @@ void zx_cpu_adam(float *p, const float *g, float *m, float *v, int64_t n, const 
                  int threads);
 // PyTorch's SGD; m may be NULL without momentum.
 void zx_cpu_sgd(float *p, const float *g, float *m, int64_t n, const zx_sgd_args *a, int threads);
+// A parameter of 16 bits: p is its float32 copy, `low` gets p rounded once it is made. The gradient
+// is of its own type, f32 or one of 16 bits.
+typedef struct zx_mixed {
+    zx_dtype low_type, g_type;
+    void *low;
+    const void *g;
+} zx_mixed;
+void zx_cpu_adam_mixed(float *p, const zx_mixed *x, float *m, float *v, int64_t n,
+                       const zx_adam_args *a, int threads);
+void zx_cpu_sgd_mixed(float *p, const zx_mixed *x, float *m, int64_t n, const zx_sgd_args *a,
+                      int threads);
 
 // ---- collectives' arithmetic: the order of sums is the order of `from`
 // ---------------------------- out[i] = from[0][i] + from[1][i] + ..., added to what out held (held
 // + (sum)) if `add`.
 void zx_cpu_sum_ranks(float *out, const float *const *from, uint32_t n_from, int64_t n, bool add,
                       int threads);
+// The same where what is added is of type `made` and the sums, made in float32, are kept as `kept`.
+void zx_cpu_sum_ranks_of(zx_dtype kept, void *out, zx_dtype made, const void *const *from,
+                         uint32_t n_from, int64_t n, bool add, int threads);
 // Sum of squares in double over fixed blocks of 4096 elements, blocks added in order: the same bits
 // for any number of threads.
 double zx_cpu_square_sum(const float *x, int64_t n, int threads);
+double zx_cpu_square_sum_of(zx_dtype t, const void *x, int64_t n, int threads);
 // Index of the first element that is NaN (or, with `inf`, infinite); -1: none.
 int64_t zx_cpu_find_nonfinite(const float *x, int64_t n, bool inf);
+int64_t zx_cpu_find_nonfinite_of(zx_dtype t, const void *x, int64_t n, bool inf); // no float: none
 
 // ---- first values: elements [from, from + n) of a tensor, see zx_init in graph.h
 // --------------------

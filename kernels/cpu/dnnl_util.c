@@ -89,6 +89,7 @@ zx_dnnl_tensor zx_dnnl_plain(int rank, const int64_t *dim, bool any, uint32_t ou
 static dnnl_status_t desc_make(own_desc *out, const zx_dnnl_tensor *t, bool any)
 {
     dnnl_dims_t dim = {0}, stride = {0};
+    const dnnl_data_type_t type = t->bf16 ? dnnl_bf16 : dnnl_f32;
     for (int i = 0; i < t->rank; i++) {
         dim[i] = t->dim[i];
         stride[i] = t->stride[i];
@@ -98,13 +99,13 @@ static dnnl_status_t desc_make(own_desc *out, const zx_dnnl_tensor *t, bool any)
         *out = NULL;
         return dnnl_success;
     }
-    return any ? dnnl_memory_desc_create_with_tag(out, t->rank, dim, dnnl_f32, dnnl_format_tag_any)
-               : dnnl_memory_desc_create_with_strides(out, t->rank, dim, dnnl_f32, stride);
+    return any ? dnnl_memory_desc_create_with_tag(out, t->rank, dim, type, dnnl_format_tag_any)
+               : dnnl_memory_desc_create_with_strides(out, t->rank, dim, type, stride);
 #else
     *out = (own_desc){0};
     if (t->rank == 0) return dnnl_success;
-    return any ? dnnl_memory_desc_init_by_tag(out, t->rank, dim, dnnl_f32, dnnl_format_tag_any)
-               : dnnl_memory_desc_init_by_strides(out, t->rank, dim, dnnl_f32, stride);
+    return any ? dnnl_memory_desc_init_by_tag(out, t->rank, dim, type, dnnl_format_tag_any)
+               : dnnl_memory_desc_init_by_strides(out, t->rank, dim, type, stride);
 #endif
 }
 
@@ -374,7 +375,7 @@ static void cut(zx_dnnl_tensor *t, int dim, int64_t from, int64_t n, uint64_t *a
 {
     if (t->rank == 0 || t->dim[dim] == 1) return;
     t->dim[dim] = n;
-    at[t->outside] += (uint64_t)(from * t->stride[dim]) * sizeof(float);
+    at[t->outside] += (uint64_t)(from * t->stride[dim]) * (t->bf16 ? 2 : 4);
 }
 
 static zx_status matmul_part(const zx_dnnl_tensor *const from[4], grid g, int64_t i, float alpha,
@@ -528,6 +529,13 @@ zx_status zx_dnnl_conv(zx_dnnl_conv_kind kind, const zx_dnnl_tensor *x, const zx
     zx_dnnl_free(*out);
     *out = NULL;
     return st;
+}
+
+bool zx_dnnl_has_bf16(void)
+{
+    const unsigned has = (unsigned)dnnl_get_effective_cpu_isa(),
+                   want = (unsigned)dnnl_cpu_isa_avx512_core_bf16;
+    return (has & want) == want;
 }
 
 // ---- running

@@ -18,12 +18,12 @@ ZX_BEGIN_C
 
 typedef struct zx_dnnl zx_dnnl;
 
-// An f32 operand in outside memory. `any`: the library may choose another layout to compute in;
-// then the program reorders from or to this one.
+// An operand in outside memory, f32 or bf16; sums are f32. `any`: the library may choose another
+// layout to compute in; then the program reorders from or to this one.
 typedef struct zx_dnnl_tensor {
     int rank;                                        // 0: absent
     int64_t dim[ZX_DNNL_RANK], stride[ZX_DNNL_RANK]; // strides in elements
-    bool any;
+    bool any, bf16;
     uint32_t outside; // index into zx_dnnl_run's pointers
 } zx_dnnl_tensor;
 // C order over `dim`.
@@ -47,6 +47,9 @@ zx_status zx_dnnl_matmul(const zx_dnnl_tensor *a, const zx_dnnl_tensor *b, const
 zx_status zx_dnnl_conv(zx_dnnl_conv_kind kind, const zx_dnnl_tensor *x, const zx_dnnl_tensor *w,
                        const zx_dnnl_tensor *b, const zx_dnnl_tensor *y,
                        const zx_dnnl_window *window, int threads, zx_dnnl **out, zx_err *err);
+
+// Whether the processor multiplies bf16: else float32 copies are faster than what the library does.
+bool zx_dnnl_has_bf16(void);
 
 uint64_t zx_dnnl_work_bytes(const zx_dnnl *d);
 // Runs the program with the number of threads that it was made for: a library failure becomes a

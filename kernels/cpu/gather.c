@@ -62,21 +62,71 @@ static void copy_range(void *ctx, int64_t from, int64_t to)
            (size_t)(to - from));
 }
 
+// 16 bits: the terms of a row of the table are added up in float32, in the same order, and rounded
+// once. `chain` of the scratch links them: by row of the table its first term, then by term the
+// next.
+static void chain_terms(const struct gather_job *j)
+{
+    int64_t *first = j->call->work, *next = first + j->a.outer * j->a.n;
+    memset(first, 0xff, (size_t)(j->a.outer * j->a.n) * sizeof *first); // -1: none
+    for (int64_t row = j->a.outer * j->n_indices; row-- > 0;) {
+        const int64_t o = row / j->n_indices, k = row % j->n_indices;
+        const int64_t i = zx_index_of(j->call, &j->call->in[1], k, j->a.n);
+        if (i < 0) continue;
+        next[row] = first[o * j->a.n + i];
+        first[o * j->a.n + i] = row;
+    }
+}
+
+static void gather_grad_halves(void *ctx, int64_t from, int64_t to)
+{
+    const struct gather_job *j = ctx;
+    const zx_dtype t = j->call->out[0].type.dtype;
+    const int64_t *first = j->call->work, *next = first + j->a.outer * j->a.n;
+    const uint16_t *dy = j->call->in[0].data;
+    uint16_t *dx = j->call->out[0].data;
+    for (int64_t row = 0; row < j->a.outer * j->a.n; row++) {
+        for (int64_t c = from; c < to && first[row] >= 0; c += ZX_BLOCK) {
+            const int64_t n = zx_min_i64(ZX_BLOCK, to - c);
+            float sum[ZX_BLOCK], term[ZX_BLOCK];
+            zx_cpu_widen(t, dx + row * j->a.inner + c, sum, n);
+            for (int64_t k = first[row]; k >= 0; k = next[k]) {
+                zx_cpu_widen(t, dy + k * j->a.inner + c, term, n);
+                ZX_SIMD for (int64_t i = 0; i < n; i++) sum[i] += term[i];
+            }
+            zx_cpu_narrow(t, sum, dx + row * j->a.inner + c, n);
+        }
+    }
+}
+
+static zx_status gather_grad_prepare(const zx_call *call, uint64_t *work_bytes,
+                                     void **state ZX_UNUSED, zx_err *err ZX_UNUSED)
+{
+    const zx_axis a =
+        zx_axis_of(&call->out[0].type.shape, (uint32_t)zx_attr_int(call->attrs, ZX_A_AXIS, 0));
+    if (zx_is_16(call->out[0].type.dtype))
+        *work_bytes = (uint64_t)(a.outer * (a.n + zx_count(&call->in[1]))) * sizeof(int64_t);
+    return ZX_OK;
+}
+
 static zx_status gather_grad(const zx_call *call, zx_err *err)
 {
     const uint64_t bytes = zx_type_bytes(&call->out[0].type);
+    const bool halves = zx_is_16(call->out[0].type.dtype);
     struct gather_job j = {.call = call, .n_indices = zx_count(&call->in[1])};
-    ZX_TRY(zx_need_f32(call, err));
+    if (!halves) ZX_TRY(zx_need_f32(call, err));
     j.a = zx_axis_of(&call->out[0].type.shape, (uint32_t)zx_attr_int(call->attrs, ZX_A_AXIS, 0));
     if (!zx_has(call, 2))
         zx_fill_zero(call->out[0].data, bytes, call->threads);
     else if (call->in[2].data != call->out[0].data)
         zx_split(call->threads, (int64_t)bytes, 4096, 4 * ZX_GRAIN, copy_range, &j);
+    if (halves) chain_terms(&j);
     const bool small = zx_count(&call->in[0]) < ZX_GRAIN;
-    zx_split(small ? 1 : call->threads, j.a.inner, 16, 64, gather_grad_columns, &j);
+    zx_split(small ? 1 : call->threads, j.a.inner, 16, 64,
+             halves ? gather_grad_halves : gather_grad_columns, &j);
     return ZX_OK;
 }
-const zx_kernel zx_cpu_gather_grad = {.run = gather_grad};
+const zx_kernel zx_cpu_gather_grad = {.prepare = gather_grad_prepare, .run = gather_grad};
 
 // ---- GatherElements -----------------------------------------------------------------------------
 // The indices' shape leads; the other tensor (`wide`) has its own dims, larger or equal but along

@@ -1,9 +1,11 @@
-// linear_loss.c - the cross entropy of a linear layer's scores, float32, without the scores of all
-// rows ever being there: they are made for some rows at a time.
+// linear_loss.c - the cross entropy of a linear layer's scores, without the scores of all rows ever
+// being there: they are made for some rows at a time.
 //
 // Those rows' scores are all there, so their log-sum-exps are known at once and the scores become
 // their own gradients in place, which are multiplied with the weight (dx) and with x (dw, added to
-// what other rows gave). Three products in all; by oneDNN where it can.
+// what other rows gave). Three products in all; by oneDNN where it can. In bf16 scores are float32
+// all the same; their gradients are rounded before they are multiplied, and sums over chunks are
+// float32.
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdlib.h>
@@ -23,16 +25,19 @@ typedef struct linear_loss {
     int64_t stride; // of the scores: a row begins on a line of the cache, rows not in the same ones
     int64_t at_once; // rows
     bool trans;      // w is [classes, size]
-    bool backward;
-    const float *x, *w, *bias, *dloss;
+    bool backward, bf16;
+    const void *x, *w, *bias;
+    const float *dloss;
     const zx_view *labels;
     int64_t reduction, ignore;
     bool has_ignore;
     double divisor;
-    double *line;                       // [rows]: losses
-    float *scores, *lse, *dx, *dw, *db; // scores [at_once][stride]; the rest may be NULL
-    unsigned char *library;             // scratch of oneDNN
-    int64_t first, n;                   // rows of the chunk
+    double *line;             // [rows]: losses
+    float *scores, *lse, *db; // scores [at_once][stride]; the rest may be NULL
+    void *dx, *dw;            // likewise
+    uint16_t *halves;         // bf16: the scores' gradients [at_once][stride]
+    unsigned char *library;   // scratch of oneDNN
+    int64_t first, n;         // rows of the chunk
 } linear_loss;
 
 static linear_loss loss_of(const zx_call *call, bool backward)
@@ -45,6 +50,7 @@ static linear_loss loss_of(const zx_call *call, bool backward)
                      .size = sx->dim[sx->rank - 1],
                      .trans = zx_attr_int(call->attrs, ZX_A_TRANS_B, 1) != 0,
                      .backward = backward,
+                     .bf16 = zx_library_takes_bf16(call),
                      .x = call->in[x].data,
                      .w = call->in[x + 1].data,
                      .labels = &call->in[x + 2],
@@ -82,48 +88,63 @@ static double count_valid(const linear_loss *j)
 typedef enum part { SCORES, DX, DW, PARTS } part;
 
 typedef struct matrix {
-    float *at;
+    void *at;
     int64_t rows, cols, row, col; // sizes, strides
+    bool bf16;
 } matrix;
 
 typedef struct product { // y = a b + c, or y += a b; y's columns are neighbours
     matrix a, b, y;
-    const float *c;
+    const void *c;
     bool add;
 } product;
 
-static matrix matrix_of(const float *at, int64_t rows, int64_t cols, int64_t row)
+// From row `first` on.
+static matrix matrix_of(const void *at, bool bf16, int64_t first, int64_t rows, int64_t cols,
+                        int64_t row)
 {
-    return (matrix){(float *)(uintptr_t)at, rows, cols, row, 1};
+    const char *from = at;
+    if (from != NULL) from += first * row * (bf16 ? 2 : 4);
+    return (matrix){(void *)(uintptr_t)from, rows, cols, row, 1, bf16};
 }
 static matrix turned(matrix m)
 {
-    return (matrix){m.at, m.cols, m.rows, m.col, m.row};
+    return (matrix){m.at, m.cols, m.rows, m.col, m.row, m.bf16};
+}
+
+// Whether dw is added up beside its 16 bits.
+static bool sums_dw(const linear_loss *j)
+{
+    return j->bf16 && j->at_once < j->rows;
 }
 
 static product product_of(const linear_loss *j, part p)
 {
-    const matrix x = matrix_of(j->x + j->first * j->size, j->n, j->size, j->size);
-    const matrix s = matrix_of(j->scores, j->n, j->classes, j->stride);
-    const matrix dx = matrix_of(j->dx ? j->dx + j->first * j->size : NULL, j->n, j->size, j->size);
-    const matrix w = j->trans ? matrix_of(j->w, j->classes, j->size, j->size)
-                              : matrix_of(j->w, j->size, j->classes, j->classes);
-    const matrix dw = {j->dw, w.rows, w.cols, w.row, w.col};
+    const bool h = j->bf16;
+    const int64_t f = j->first, n = j->n, size = j->size, classes = j->classes;
+    const matrix x = matrix_of(j->x, h, f, n, size, size);
+    const matrix dx = matrix_of(j->dx, h, f, n, size, size);
+    const matrix s = matrix_of(j->scores, false, 0, n, classes, j->stride);
+    const matrix ds = h ? matrix_of(j->halves, true, 0, n, classes, j->stride) : s;
+    const matrix w = j->trans ? matrix_of(j->w, h, 0, classes, size, size)
+                              : matrix_of(j->w, h, 0, size, classes, classes);
+    const matrix dw = {j->dw, w.rows, w.cols, w.row, w.col, h && !sums_dw(j)};
     if (p == SCORES) return (product){x, j->trans ? turned(w) : w, s, j->bias, false};
-    if (p == DX) return (product){s, j->trans ? w : turned(w), dx, NULL, false};
-    return (product){turned(j->trans ? s : x), j->trans ? x : s, dw, NULL, j->first > 0};
+    if (p == DX) return (product){ds, j->trans ? w : turned(w), dx, NULL, false};
+    return (product){turned(j->trans ? ds : x), j->trans ? x : ds, dw, NULL, j->first > 0};
 }
 
 static void loop_rows(void *ctx, int64_t from, int64_t to)
 {
     const product *p = ctx;
     const int64_t n = p->y.cols;
+    const float *as = p->a.at, *bs = p->b.at, *c = p->c;
     for (int64_t i = from; i < to; i++) {
-        float *y = p->y.at + i * p->y.row;
-        for (int64_t k = 0; k < n && !p->add; k++) y[k] = p->c ? p->c[k] : 0;
+        float *y = (float *)p->y.at + i * p->y.row;
+        for (int64_t k = 0; k < n && !p->add; k++) y[k] = c ? c[k] : 0;
         for (int64_t l = 0; l < p->a.cols; l++) {
-            const float a = p->a.at[i * p->a.row + l * p->a.col];
-            for (int64_t k = 0; k < n; k++) y[k] += a * p->b.at[l * p->b.row + k * p->b.col];
+            const float a = as[i * p->a.row + l * p->a.col];
+            for (int64_t k = 0; k < n; k++) y[k] += a * bs[l * p->b.row + k * p->b.col];
         }
     }
 }
@@ -155,8 +176,11 @@ static int chunk_of(const linear_loss *j)
 
 static zx_dnnl_tensor tensor_of(const matrix *m, uint32_t outside)
 {
-    return (zx_dnnl_tensor){
-        .rank = 2, .dim = {m->rows, m->cols}, .stride = {m->row, m->col}, .outside = outside};
+    return (zx_dnnl_tensor){.rank = 2,
+                            .dim = {m->rows, m->cols},
+                            .stride = {m->row, m->col},
+                            .bf16 = m->bf16,
+                            .outside = outside};
 }
 
 static zx_status library_product(const product *p, bool has_bias, int threads, zx_dnnl **out,
@@ -166,9 +190,11 @@ static zx_status library_product(const product *p, bool has_bias, int threads, z
     const zx_dnnl_tensor a = tensor_of(&p->a, A), b = tensor_of(&p->b, B), y = tensor_of(&p->y, Y);
     zx_dnnl_tensor c = {.outside = C};
     if (has_bias) c = zx_dnnl_plain(2, (int64_t[]){1, p->y.cols}, false, C);
+    c.bf16 = p->a.bf16;
     zx_err refused = {0};
     const zx_status st = zx_dnnl_matmul(&a, &b, &c, &y, 1.0f, p->add, threads, out, &refused);
-    return st == ZX_OK || st == ZX_E_UNSUPPORTED ? ZX_OK : zx_err_merge(err, &refused);
+    const bool looped = st == ZX_E_UNSUPPORTED && !p->a.bf16; // loops are of float32
+    return st == ZX_OK || looped ? ZX_OK : zx_err_merge(err, &refused);
 }
 
 static zx_status make_programs(linear_loss *j, programs *l, zx_err *err)
@@ -198,7 +224,7 @@ static zx_status multiply(const linear_loss *j, part p, zx_err *err)
     const programs *l = j->call->state;
     const zx_dnnl *d = l ? l->of[chunk_of(j)][p] : NULL;
     if (d) {
-        void *const outside[] = {made.a.at, made.b.at, (float *)(uintptr_t)made.c, made.y.at};
+        void *const outside[] = {made.a.at, made.b.at, (void *)(uintptr_t)made.c, made.y.at};
         zx_call call = *j->call;
         call.work = j->library;
         return zx_dnnl_run(d, outside, &call, err);
@@ -234,27 +260,34 @@ static double exp_row(float *s, int64_t n, float *shift)
     return sum;
 }
 
-// The rows' losses, and backward their scores' gradients in the scores' place.
+// A row's loss, and backward its scores' gradients in the scores' place.
+static void take_row(const linear_loss *j, int64_t row, float *s)
+{
+    const int64_t y = class_of(j, row);
+    float shift;
+    j->line[row] = 0;
+    if (y < 0 && !j->lse) {
+        memset(s, 0, (size_t)j->classes * sizeof *s);
+        return;
+    }
+    const double own = y < 0 ? 0 : (double)s[y];
+    const double sum = exp_row(s, j->classes, &shift), lse = (double)shift + log(sum);
+    if (j->lse) j->lse[row] = (float)lse;
+    if (y < 0) return;
+    j->line[row] = lse - own;
+    if (!j->backward) return;
+    const double f = (double)j->dloss[j->reduction == REDUCTION_NONE ? row : 0] / j->divisor;
+    scale_row(s, j->classes, (float)(f / sum));
+    s[y] -= (float)f;
+}
+
 static void take_rows(void *ctx, int64_t from, int64_t to)
 {
     const linear_loss *j = ctx;
     for (int64_t r = from; r < to; r++) {
-        const int64_t row = j->first + r, y = class_of(j, row);
-        float *s = j->scores + r * j->stride, shift;
-        j->line[row] = 0;
-        if (y < 0 && !j->lse) {
-            memset(s, 0, (size_t)j->classes * sizeof *s);
-            continue;
-        }
-        const double own = y < 0 ? 0 : (double)s[y];
-        const double sum = exp_row(s, j->classes, &shift), lse = (double)shift + log(sum);
-        if (j->lse) j->lse[row] = (float)lse;
-        if (y < 0) continue;
-        j->line[row] = lse - own;
-        if (!j->backward) continue;
-        const double f = (double)j->dloss[j->reduction == REDUCTION_NONE ? row : 0] / j->divisor;
-        scale_row(s, j->classes, (float)(f / sum));
-        s[y] -= (float)f;
+        float *s = j->scores + r * j->stride;
+        take_row(j, j->first + r, s);
+        if (j->halves) zx_cpu_narrow(ZX_BF16, s, j->halves + r * j->stride, j->classes);
     }
 }
 
@@ -275,15 +308,24 @@ static void bias_range(void *ctx, int64_t from, int64_t to)
 // ---- the whole ----------------------------------------------------------------------------------
 static uint64_t layout(linear_loss *j, void *work, uint64_t library_bytes)
 {
-    const uint64_t line = zx_align_up((uint64_t)j->rows * sizeof(double), ZX_ALIGN);
-    const uint64_t scores =
-        zx_align_up((uint64_t)(j->at_once * j->stride) * sizeof(float), ZX_ALIGN);
+    const bool halves = j->bf16 && j->backward;
+    const int64_t n = j->at_once * j->stride;
+    const uint64_t line = zx_align_up((uint64_t)j->rows * sizeof(double), ZX_ALIGN),
+                   scores = zx_align_up((uint64_t)n * sizeof(float), ZX_ALIGN),
+                   half = zx_align_up(halves ? (uint64_t)n * sizeof(uint16_t) : 0, ZX_ALIGN),
+                   dw = zx_align_up(
+                       halves && sums_dw(j) ? (uint64_t)(j->classes * j->size) * sizeof(float) : 0,
+                       ZX_ALIGN),
+                   db = zx_align_up(halves ? (uint64_t)j->classes * sizeof(float) : 0, ZX_ALIGN);
     unsigned char *at = work;
-    if (at == NULL) return line + scores + library_bytes;
+    if (at == NULL) return line + scores + half + dw + db + library_bytes;
     j->line = work;
     j->scores = (float *)(void *)(at + line);
-    j->library = at + line + scores;
-    return line + scores + library_bytes;
+    if (halves) j->halves = (uint16_t *)(void *)(at + line + scores);
+    if (dw > 0 && j->dw) j->dw = at + line + scores + half;
+    if (halves && j->db) j->db = (float *)(void *)(at + line + scores + half + dw);
+    j->library = at + line + scores + half + dw + db;
+    return line + scores + half + dw + db + library_bytes;
 }
 
 static zx_status prepare(const zx_call *call, bool backward, uint64_t *work_bytes, void **state,
@@ -295,7 +337,8 @@ static zx_status prepare(const zx_call *call, bool backward, uint64_t *work_byte
     zx_status st = ZX_OK;
 #ifndef ZX_NAIVE
     const bool empty = j.rows == 0 || j.size == 0 || j.classes == 0;
-    if (!empty && call->in[backward ? 1 : 0].type.dtype == ZX_F32) st = make_programs(&j, l, err);
+    if (!empty && (j.bf16 || call->in[backward ? 1 : 0].type.dtype == ZX_F32))
+        st = make_programs(&j, l, err);
 #endif
     *work_bytes = layout(&j, NULL, l->work_bytes);
     if (st == ZX_OK)
@@ -318,7 +361,7 @@ static void finish(const linear_loss *j, float *loss)
 
 static zx_status run(linear_loss *j, zx_err *err)
 {
-    ZX_TRY(zx_need_f32(j->call, err));
+    if (!j->bf16) ZX_TRY(zx_need_f32(j->call, err));
     const int threads = j->rows * j->classes < ZX_GRAIN / 4 ? 1 : j->call->threads;
     layout(j, j->call->work, 0);
     for (j->first = 0; j->first < j->rows; j->first += j->at_once) {
@@ -330,6 +373,9 @@ static zx_status run(linear_loss *j, zx_err *err)
         if (j->db) zx_split(threads, j->classes, 16, ZX_BLOCK, bias_range, j);
     }
     finish(j, j->call->out[0].data);
+    const zx_view *dw = &j->call->out[2], *db = &j->call->out[3];
+    if (j->dw && sums_dw(j)) zx_narrow_all(ZX_BF16, j->dw, dw->data, zx_count(dw), threads);
+    if (j->db && j->bf16) zx_cpu_narrow(ZX_BF16, j->db, db->data, zx_count(db));
     return ZX_OK;
 }
 
@@ -365,6 +411,8 @@ static zx_status linear_cross_entropy_grad(const zx_call *call, zx_err *err)
     if (j.rows == 0) { // nothing adds to them
         if (j.dw) zx_fill_zero(j.dw, zx_type_bytes(&call->out[2].type), call->threads);
         if (j.db) zx_fill_zero(j.db, zx_type_bytes(&call->out[3].type), call->threads);
+        j.dw = NULL;
+        j.db = NULL;
     }
     return run(&j, err);
 }

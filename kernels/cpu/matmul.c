@@ -1,4 +1,4 @@
-// matmul.c - MATMUL: oneDNN for f32, own loops for the rest.
+// matmul.c - MATMUL: oneDNN for f32 and bf16, own loops for the rest.
 //
 // A transposed operand is handed over by its strides: oneDNN 2.6 copies blocks of it into its
 // scratchpad as it goes, which measures as fast as any layout that we could make. A wide b that
@@ -6,7 +6,7 @@
 // lines of the first-level cache: 80 GFLOP/s in place of 150. Those are reordered first, where one
 // thread makes the whole product (docs/PERF.md).
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/common.h"
 #include "kernels/cpu/dnnl_util.h"
 #include "kernels/cpu/naive.h"
 
@@ -46,9 +46,10 @@ static bool reorder_pays(const zx_product *p)
 }
 
 // NULL in *out: the library has nothing for it.
-static zx_status library_product(const zx_product *p, int threads, zx_dnnl **out, zx_err *err)
+static zx_status library_product(const zx_product *p, bool bf16, int threads, zx_dnnl **out,
+                                 zx_err *err)
 {
-    const zx_dnnl_tensor a = matrices(p, p->a_batch, p->m, p->k, p->a_row, p->a_col, A);
+    zx_dnnl_tensor a = matrices(p, p->a_batch, p->m, p->k, p->a_row, p->a_col, A);
     zx_dnnl_tensor b = matrices(p, p->b_batch, p->k, p->n, p->b_row, p->b_col, B);
     zx_dnnl_tensor c = {.outside = C}, y;
     int64_t dim[ZX_DNNL_RANK];
@@ -56,11 +57,12 @@ static zx_status library_product(const zx_product *p, int threads, zx_dnnl **out
     dim[p->n_batch] = p->m;
     dim[p->n_batch + 1] = p->n;
     y = zx_dnnl_plain((int)p->n_batch + 2, dim, false, Y);
-    b.any = reorder_pays(p);
+    b.any = !bf16 && reorder_pays(p);
     if (p->bias) {
         for (uint32_t i = 0; i <= p->n_batch; i++) dim[i] = 1;
         c = zx_dnnl_plain((int)p->n_batch + 2, dim, false, C);
     }
+    a.bf16 = b.bf16 = c.bf16 = y.bf16 = bf16;
     zx_err refused = {0};
     const zx_status st =
         zx_dnnl_matmul(&a, &b, &c, &y, (float)p->alpha, false, threads, out, &refused);
@@ -82,9 +84,10 @@ static zx_status matmul_prepare(const zx_call *call, uint64_t *work_bytes, void 
     if (zx_is_half(call)) *work_bytes = zx_half_bytes(call);
 #ifndef ZX_NAIVE
     const zx_product p = zx_product_of(call);
-    if (call->in[0].type.dtype != ZX_F32 || is_empty(&p)) return ZX_OK;
+    const bool bf16 = zx_library_takes_bf16(call);
+    if ((call->in[0].type.dtype != ZX_F32 && !bf16) || is_empty(&p)) return ZX_OK;
     zx_dnnl *d = NULL;
-    ZX_TRY(library_product(&p, call->threads, &d, err));
+    ZX_TRY(library_product(&p, bf16, call->threads, &d, err));
     if (d) *work_bytes = zx_dnnl_work_bytes(d);
     *state = d;
 #else

@@ -94,3 +94,47 @@ void zx_cpu_sgd(float *p, const float *g, float *m, int64_t n, const zx_sgd_args
     step s = {.p = p, .g = g, .m = m, .sgd = a};
     zx_split(threads, n, 1024, ZX_GRAIN, sgd_range, &s);
 }
+
+// ---- parameters of 16 bits ----------------------------------------------------------------------
+#define MIXED 4096 // elements at a time: what was just made is still near when it is rounded
+
+typedef struct mixed_step {
+    const step *of;
+    const zx_mixed *x;
+} mixed_step;
+
+static void mixed_range(void *ctx, int64_t from, int64_t to)
+{
+    const mixed_step *j = ctx;
+    const step *s = j->of;
+    const zx_mixed *x = j->x;
+    float wide[MIXED];
+    for (int64_t at = from; at < to; at += MIXED) {
+        const int64_t n = zx_min_i64(MIXED, to - at);
+        const float *g = x->g_type == ZX_F32 ? (const float *)x->g + at : wide;
+        if (g == wide) zx_cpu_widen(x->g_type, (const uint16_t *)x->g + at, wide, n);
+        if (s->adam != NULL)
+            adam_loop(s->p + at, g, s->m + at, s->v + at, n, zx_adam_numbers_of(s->adam));
+        else if (s->m != NULL && s->sgd->momentum != 0.0f)
+            sgd_momentum_loop(s->p + at, g, s->m + at, n, s->sgd);
+        else
+            sgd_loop(s->p + at, g, n, s->sgd);
+        zx_cpu_narrow(x->low_type, s->p + at, (uint16_t *)x->low + at, n);
+    }
+}
+
+void zx_cpu_adam_mixed(float *p, const zx_mixed *x, float *m, float *v, int64_t n,
+                       const zx_adam_args *a, int threads)
+{
+    const step s = {.p = p, .m = m, .v = v, .adam = a};
+    mixed_step j = {&s, x};
+    zx_split(threads, n, 1024, ZX_GRAIN, mixed_range, &j);
+}
+
+void zx_cpu_sgd_mixed(float *p, const zx_mixed *x, float *m, int64_t n, const zx_sgd_args *a,
+                      int threads)
+{
+    const step s = {.p = p, .m = m, .sgd = a};
+    mixed_step j = {&s, x};
+    zx_split(threads, n, 1024, ZX_GRAIN, mixed_range, &j);
+}

@@ -87,27 +87,35 @@ static const struct group {
     uint32_t variants; // bits
     uint32_t threads;  // 0: what is usual
     bool few;          // also where few rows are asked for
+    const char *type;  // "bf16", "fp16"; NULL: float32
 } groups[] = {
-    {GPT2, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(AGAIN), 0},
-    {GPT2, ADAMW, 2, ALL, 0, true},
-    {GPT2, ADAMW, 3, STAGES | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(LAUNCHER), 0},
-    {CONVNET, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST) | BIT(NO_OVERLAP), 0},
-    {CONVNET, ADAMW, 2, STAGES | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(POISON), 0},
-    {CONVNET, ADAMW, 3, STAGES | BIT(LEAST_1) | BIT(NO_OVERLAP_0) | BIT(LAUNCHER), 0, true},
-    {BYTEGPT, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST), 0, true},
-    {BYTEGPT, ADAMW, 2, STAGES | BIT(LEAST) | BIT(NO_OVERLAP) | BIT(AGAIN), 0},
-    {BYTEGPT, ADAMW, 3, BIT(STAGE_0) | BIT(LEAST) | BIT(LAUNCHER), 0},
-    {GPT2, ADAM, 3, BIT(STAGE_0) | BIT(STAGE_2), 0, true},
-    {GPT2, SGD, 2, STAGES | BIT(LEAST), 0},
-    {GPT2, MOMENTUM, 2, STAGES | BIT(LEAST), 0, true},
-    {CONVNET, MOMENTUM, 3, STAGES | BIT(NO_OVERLAP), 0},
-    {BYTEGPT, SGD, 3, BIT(STAGE_1), 0, true},
-    {GPT2, ADAMW, 2, BIT(STAGE_0) | BIT(LEAST) | BIT(AGAIN), 3},
-    {CONVNET, ADAMW, 2, BIT(STAGE_1) | BIT(LEAST), 2, true},
-    {LLAMA, ADAMW, 2, BIT(STAGE_0) | BIT(LEAST), 0},
-    {BERT, ADAMW, 3, BIT(STAGE_2) | BIT(LEAST), 0},
-    {VIT, ADAMW, 2, BIT(STAGE_0) | BIT(LEAST), 0},
-    {HF_LOSS, ADAMW, 3, BIT(STAGE_1) | BIT(LEAST), 0},
+    {GPT2, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(AGAIN), 0,
+     false, NULL},
+    {GPT2, ADAMW, 2, ALL, 0, true, NULL},
+    {GPT2, ADAMW, 3, STAGES | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(LAUNCHER), 0, false,
+     NULL},
+    {CONVNET, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST) | BIT(NO_OVERLAP), 0, false, NULL},
+    {CONVNET, ADAMW, 2, STAGES | BIT(LEAST) | BIT(MIDDLE) | BIT(NO_OVERLAP) | BIT(POISON), 0, false,
+     NULL},
+    {CONVNET, ADAMW, 3, STAGES | BIT(LEAST_1) | BIT(NO_OVERLAP_0) | BIT(LAUNCHER), 0, true, NULL},
+    {BYTEGPT, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST), 0, true, NULL},
+    {BYTEGPT, ADAMW, 2, STAGES | BIT(LEAST) | BIT(NO_OVERLAP) | BIT(AGAIN), 0, false, NULL},
+    {BYTEGPT, ADAMW, 3, BIT(STAGE_0) | BIT(LEAST) | BIT(LAUNCHER), 0, false, NULL},
+    {GPT2, ADAM, 3, BIT(STAGE_0) | BIT(STAGE_2), 0, true, NULL},
+    {GPT2, SGD, 2, STAGES | BIT(LEAST), 0, false, NULL},
+    {GPT2, MOMENTUM, 2, STAGES | BIT(LEAST), 0, true, NULL},
+    {CONVNET, MOMENTUM, 3, STAGES | BIT(NO_OVERLAP), 0, false, NULL},
+    {BYTEGPT, SGD, 3, BIT(STAGE_1), 0, true, NULL},
+    {GPT2, ADAMW, 2, BIT(STAGE_0) | BIT(LEAST) | BIT(AGAIN), 3, false, NULL},
+    {CONVNET, ADAMW, 2, BIT(STAGE_1) | BIT(LEAST), 2, true, NULL},
+    {LLAMA, ADAMW, 2, BIT(STAGE_0) | BIT(LEAST), 0, false, NULL},
+    {BERT, ADAMW, 3, BIT(STAGE_2) | BIT(LEAST), 0, false, NULL},
+    {VIT, ADAMW, 2, BIT(STAGE_0) | BIT(LEAST), 0, false, NULL},
+    {HF_LOSS, ADAMW, 3, BIT(STAGE_1) | BIT(LEAST), 0, false, NULL},
+    {GPT2, ADAMW, 2, BIT(STAGE_1) | BIT(LEAST) | BIT(POISON), 0, true, "bf16"},
+    {LLAMA, MOMENTUM, 3, STAGES | BIT(LEAST), 0, false, "fp16"},
+    {CONVNET, ADAMW, 1, BIT(STAGE_0) | BIT(LEAST), 0, false, "bf16"},
+    {CONVNET, ADAMW, 3, BIT(STAGE_1) | BIT(LEAST), 0, false, "bf16"},
 };
 
 typedef struct row {
@@ -148,9 +156,10 @@ static void arguments(const struct group *g, char *args, size_t room)
     const struct model *m = &models[g->model];
     char config[512];
     const int n = snprintf(config, sizeof config,
-                           "{\"train_micro_batch_size_per_gpu\": %d, "
+                           "{\"%s\": {\"enabled\": %s}, \"train_micro_batch_size_per_gpu\": %d, "
                            "\"gradient_accumulation_steps\": 2, \"gradient_clipping\": 1.0, "
                            "\"zero_optimization\": {\"stage\": 3}, \"optimizer\": %s}",
+                           g->type != NULL ? g->type : "bf16", g->type != NULL ? "true" : "false",
                            m->samples, optimizers[g->optimizer].json);
     holds_write("zero.json", config, (size_t)n);
     char threads[32] = "";
@@ -196,7 +205,7 @@ static void same_bits(void **state)
 static void other_seeds_differ(void **state)
 {
     (void)state;
-    const struct group g = {BYTEGPT, ADAMW, 2, 0, 0};
+    const struct group g = {BYTEGPT, ADAMW, 2, 0, 0, false, NULL};
     char args[2048];
     arguments(&g, args, sizeof args);
     holds_train("seed-7", "%s --seed 7 --steps 1", args);
@@ -217,8 +226,9 @@ int main(void)
             const struct group *g = &groups[i];
             if (!(g->variants & BIT(v)) || (test_few() && !g->few)) continue;
             rows[n] = (row){.group = g, .variant = (variant)v};
-            snprintf(rows[n].name, sizeof rows[n].name, "%s, %s, %u ranks%s: %s",
-                     models[g->model].name, optimizers[g->optimizer].name, g->ranks,
+            snprintf(rows[n].name, sizeof rows[n].name, "%s%s%s, %s, %u ranks%s: %s",
+                     models[g->model].name, g->type != NULL ? " in " : "",
+                     g->type != NULL ? g->type : "", optimizers[g->optimizer].name, g->ranks,
                      g->threads > 0 ? " of threads" : "", variants[v].name);
             tests[n] = zx_case(rows[n].name, same_bits, &rows[n]);
             n++;

@@ -1,5 +1,6 @@
 // test_linear_loss.c - a linear layer's loss made some rows at a time is what it is for those rows
-// by themselves, put together. So many classes that 64 rows are taken at once.
+// by themselves, put together, and in bf16 what it is in float32. So many classes that 64 rows are
+// taken at once.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/test.h"
 
@@ -26,8 +27,25 @@ typedef struct loss {
     zx_view in[5], out[4];
 } loss;
 
+// Operands 1, 2 and 4 rounded to bf16; in it if `half`, results too.
+static void round_operands(loss *l, bool half, zx_arena *mem)
+{
+    static const uint32_t which[] = {1, 2, 4};
+    for (uint32_t k = 0; k < 3; k++) {
+        zx_view *v = &l->in[which[k]];
+        const int64_t *d = v->type.shape.dim, n = zx_shape_count(&v->type.shape);
+        const zx_view h = view(mem, ZX_BF16, v->type.shape.rank, d[0], d[1]);
+        zx_cpu_narrow(ZX_BF16, v->data, h.data, n);
+        zx_cpu_widen(ZX_BF16, h.data, v->data, n);
+        if (half) *v = h;
+    }
+    for (uint32_t o = 1; o < 4 && half; o++) l->out[o].type.dtype = ZX_BF16;
+}
+
+typedef enum type { F32, ROUNDED, HALF } type;
+
 // Rows [from, from + n) of the same operands.
-static void run(loss *l, int64_t from, int64_t n, bool backward, zx_arena *mem)
+static void run(loss *l, int64_t from, int64_t n, bool backward, type t, zx_arena *mem)
 {
     zx_attrs attrs = zx_attrs_int(mem, (zx_attrs){0}, ZX_A_REDUCTION, 2);
     attrs = zx_attrs_int(mem, attrs, ZX_A_IGNORE_INDEX, -1);
@@ -48,11 +66,12 @@ static void run(loss *l, int64_t from, int64_t n, bool backward, zx_arena *mem)
     l->out[1] = backward ? view(mem, ZX_F32, 2, n, WIDTH) : view(mem, ZX_F32, 1, n, 0);
     l->out[2] = view(mem, ZX_F32, 2, CLASSES, WIDTH);
     l->out[3] = view(mem, ZX_F32, 1, CLASSES, 0);
+    if (t != F32) round_operands(l, t == HALF, mem);
     zx_fault fault = {0};
     zx_err err = {0};
     uint64_t work = 0;
     void *state = NULL;
-    const zx_kernel *k = zx_cpu_kernel(op);
+    const zx_kernel *k = t == HALF ? zx_cpu_kernel_of_any(op) : zx_cpu_kernel(op);
     zx_call call = {.op = op,
                     .n_in = backward ? 5 : 4,
                     .n_out = backward ? 4 : 2,
@@ -62,7 +81,7 @@ static void run(loss *l, int64_t from, int64_t n, bool backward, zx_arena *mem)
                     .threads = 2,
                     .fault = &fault};
     assert_zx_ok(k->prepare(&call, &work, &state, &err), &err);
-    assert_true(work < (uint64_t)66 * CLASSES * sizeof(float) + ((uint64_t)16 << 20));
+    if (t == F32) assert_true(work < (uint64_t)66 * CLASSES * sizeof(float) + ((uint64_t)16 << 20));
     call.work = zx_arena_alloc(mem, (size_t)work, 1, ZX_ALIGN);
     call.state = state;
     assert_zx_ok(k->run(&call, &err), &err);
@@ -79,9 +98,9 @@ static void pieces(void **state ZX_UNUSED)
 {
     zx_arena mem = {0};
     loss whole, forward, part[3];
-    run(&whole, 0, ROWS, true, &mem);
-    run(&forward, 0, ROWS, false, &mem);
-    for (int p = 0; p < 3; p++) run(&part[p], 64 * p, p < 2 ? 64 : ROWS - 128, true, &mem);
+    run(&whole, 0, ROWS, true, F32, &mem);
+    run(&forward, 0, ROWS, false, F32, &mem);
+    for (int p = 0; p < 3; p++) run(&part[p], 64 * p, p < 2 ? 64 : ROWS - 128, true, F32, &mem);
     double sum = 0;
     for (int p = 0; p < 3; p++) sum += (double)at(&part[p].out[0], 0);
     assert_true(fabs(sum - (double)at(&whole.out[0], 0)) < 1e-6 * sum);
@@ -101,8 +120,32 @@ static void pieces(void **state ZX_UNUSED)
     zx_arena_free(&mem);
 }
 
+// Gradients of the scores are rounded to 8 bits before they are multiplied, and so are results.
+static void halves(void **state ZX_UNUSED)
+{
+    zx_arena mem = {0};
+    loss single, half;
+    run(&single, 0, ROWS, true, ROUNDED, &mem);
+    run(&half, 0, ROWS, true, HALF, &mem);
+    const double want = (double)at(&single.out[0], 0);
+    assert_true(fabs((double)at(&half.out[0], 0) - want) <= 1e-5 * want);
+    for (uint32_t o = 1; o < 4; o++) {
+        const int64_t n = zx_shape_count(&single.out[o].type.shape);
+        double most = 0, worst = 0;
+        for (int64_t i = 0; i < n; i++) {
+            float x;
+            zx_cpu_widen(ZX_BF16, (const uint16_t *)half.out[o].data + i, &x, 1);
+            most = fmax(most, fabs((double)at(&single.out[o], i)));
+            const double off = fabs((double)x - (double)at(&single.out[o], i));
+            if (!(off <= worst)) worst = off;
+        }
+        if (!(worst <= 0.008 * most)) fail_msg("output %u: off by %g of %g", o, worst, most);
+    }
+    zx_arena_free(&mem);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(pieces)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pieces), cmocka_unit_test(halves)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

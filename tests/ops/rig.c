@@ -205,7 +205,7 @@ bool rig_same(const zx_view *a, const zx_view *b)
 static void run(zx_op_id op, const zx_attrs *attrs, const zx_view *in, uint32_t n_in,
                 const zx_view *out, uint32_t n_out, int threads, const zx_rng *rng, zx_fault *fault)
 {
-    const zx_kernel *kernel = zx_cpu_kernel(op);
+    const zx_kernel *kernel = zx_cpu_kernel_of_any(op);
     zx_view types_in[64], types_out[8];
     ZX_ASSERT(n_in <= ZX_COUNT(types_in) && n_out <= ZX_COUNT(types_out));
     memcpy(types_in, in, n_in * sizeof *in);

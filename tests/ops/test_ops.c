@@ -6,6 +6,7 @@
 #include "tests/ops/naive.h"
 
 #include "graph/autodiff.h"
+#include "kernels/cpu/cpu.h"
 #include "tests/ops/cases.h"
 
 // What is said at the end: rows whose kernel ran, rows whose gradient was checked.
@@ -130,6 +131,48 @@ static void values(void **state)
     }
     kernel_ran[row->op] = true;
     zx_arena_free(&n.mem);
+}
+
+// ---- 2 in 16 bits: the same values from operands of 16 bits
+// ----------------------------------------
+
+// Operands that were float32 in 16 bits; the naive kernel gets the rounded ones.
+static void halve(one_node *n, zx_dtype t)
+{
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        zx_view *v = &n->in[i];
+        if (n->args[i].omitted || v->type.dtype != ZX_F32) continue;
+        const int64_t count = zx_shape_count(&v->type.shape);
+        const zx_type type = {t, v->type.shape};
+        zx_view half = rig_view(&n->mem, &type);
+        zx_cpu_narrow(t, v->data, half.data, count);
+        for (int64_t k = 0; k < count; k++) n->naive_in[i].x[k] = rig_get(&half, k);
+        n->naive_in[i].type = half.type;
+        *v = half;
+    }
+    for (uint32_t o = 0; o < n->n_out; o++)
+        if (n->out[o].type.dtype == ZX_F32) n->out[o].type.dtype = t;
+}
+
+// Computed in float32 and rounded once.
+static void halves(void **state)
+{
+    const op_case *row = *state;
+    static const zx_dtype types[] = {ZX_BF16, ZX_F16};
+    for (size_t t = 0; t < ZX_COUNT(types); t++) {
+        one_node n;
+        zx_view out[8];
+        set_up(row, &n);
+        halve(&n, types[t]);
+        for (uint32_t i = 0; i < n.n_out; i++) {
+            out[i] = rig_view(&n.mem, &n.out[i].type);
+            n.naive_out[i].type = n.out[i].type;
+        }
+        run_naive(row, &n);
+        rig_run(row->op, &n.attrs, n.in, n.n_in, out, n.n_out, 2);
+        compare(row, &n, out, zx_dtypes[types[t]].word);
+        zx_arena_free(&n.mem);
+    }
 }
 
 // ---- 4: the same bits over an input, at any address, in any part
@@ -589,10 +632,12 @@ static void every_row(void **state ZX_UNUSED)
 
 int main(void)
 {
-    static struct CMUnitTest tests[3 * ZX_COUNT(cases) + ZX_COUNT(faults) + 6];
+    static struct CMUnitTest tests[4 * ZX_COUNT(cases) + ZX_COUNT(faults) + 6];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(cases); i++) {
         tests[n++] = zx_case(cases[i].name, values, &cases[i]);
+        if (cases[i].op != ZX_OP_CAST && (!test_few() || i % 3 == 0))
+            tests[n++] = zx_case(cases[i].name, halves, &cases[i]);
         if (zx_ops[cases[i].op].flags & ZX_OP_INPLACE || zx_ops[cases[i].op].cost == zx_cost_elwise)
             tests[n++] = zx_case(cases[i].name, bits, &cases[i]);
         if (cases[i].differentiated[0] != '\0')

@@ -30,18 +30,19 @@ static const cli_row rows[] = {
      {"train", MLP, "--config", "half.json"},
      2,
      NULL,
-     "half.json: fp16.enabled = true is not supported: trained in float32 by this version (plan, "
-     "simulate, and compare without --execute take it)"},
+     "half.json: fp16.fp16_master_weights_and_grads = true is not supported: "},
     {"the optimizer is judged with the rest",
      {"train", MLP, "--config", "both.json"},
      2,
      NULL,
-     "set it to false or remove it\nzerox: both.json: optimizer.type = \"Lamb\""},
+     "is not supported: sequence parallelism isn't in this version; set it to 1 or remove "
+     "it\nzerox: "
+     "both.json: optimizer.type = \"Lamb\""},
     {"check judges the config too",
      {"check", MLP, "--config", "half.json"},
      2,
      NULL,
-     "fp16.enabled"},
+     "fp16.fp16_master_weights_and_grads"},
     {"a contradictory batch",
      {"train", MLP, "--config", "triad.json", "--ranks", "2"},
      2,
@@ -115,8 +116,9 @@ static int make_files(void **state)
     if (cli_setup(state) != 0) return 1;
     cli_write("broken.json", "{\"a\": ");
     cli_write("odd.json", "{\"gradient_clipp1ng\": 1}");
-    cli_write("half.json", "{\"fp16\": {\"enabled\": true}}");
-    cli_write("both.json", "{\"fp16\": {\"enabled\": true}, \"optimizer\": {\"type\": \"Lamb\"}}");
+    cli_write("half.json",
+              "{\"fp16\": {\"enabled\": true, \"fp16_master_weights_and_grads\": true}}");
+    cli_write("both.json", "{\"sequence_parallel_size\": 2, \"optimizer\": {\"type\": \"Lamb\"}}");
     cli_write("triad.json", "{\"train_batch_size\": 33, \"train_micro_batch_size_per_gpu\": 32}");
     return symlink(MLP, "model.onnx"); // no data lie beside it here
 }

@@ -23,6 +23,7 @@ a.add_argument("--ranks", type=int, default=1)
 a.add_argument("--threads", type=int, default=2)
 a.add_argument("--rounds", type=int, default=3)
 a.add_argument("--steps", type=int, default=6, help="of a round; the first two don't count")
+a.add_argument("--bf16", action="store_true", help="zerox's bf16 beside PyTorch's autocast: torch and torch-tuned")
 a.add_argument("--timeout", type=int, default=600, help="seconds a peer may take for a round")
 o = a.parse_args()
 
@@ -69,7 +70,7 @@ def run_zerox(name, files, stage, folder):
     with open(config, "w") as f:
         json.dump({"train_micro_batch_size_per_gpu": models.SHAPES[name]["batch"], "gradient_clipping": 1.0,
                    "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "weight_decay": 0.01}},
-                   "zero_optimization": {"stage": stage}}, f)
+                   "zero_optimization": {"stage": stage}, "bf16": {"enabled": o.bf16}}, f)
     out = os.path.join(folder, "run")
     shutil.rmtree(out, ignore_errors=True)
     done = subprocess.run([o.program, "train", files[0], "--config", config, *files[1], "--steps", str(o.steps),
@@ -84,7 +85,7 @@ def run_zerox(name, files, stage, folder):
 def run_peer(name, peer):
     kind, options, more, _ = PEERS[peer]
     command = [sys.executable, os.path.join(HERE, "peer.py"), name, kind, "--steps", str(o.steps), "--threads",
-               str(o.threads), *options]
+               str(o.threads), *options, *(["--bf16"] if o.bf16 else [])]
     ranks = []
     for r in range(o.ranks):
         env = dict(os.environ, OMP_NUM_THREADS=str(o.threads), RANK=str(r), LOCAL_RANK=str(r),
@@ -104,7 +105,8 @@ def run_peer(name, peer):
 
 def table(name, found):
     own = next(iter(found))
-    print("\n%s, %d x %d: seconds of a step, least and median; against %s" % (name, o.ranks, o.threads, own))
+    print("\n%s%s, %d x %d: seconds of a step, least and median; against %s"
+          % (name, " in bf16" if o.bf16 else "", o.ranks, o.threads, own))
     base = found[own]["seconds"] if isinstance(found[own], dict) else []
     for word, x in found.items():
         if not isinstance(x, dict):
@@ -119,7 +121,8 @@ def table(name, found):
 
 
 def compare(name, folder):
-    peers = [p for p in (o.peers.split(",") if o.peers else PEERS) if PEERS[p][3] == (o.ranks > 1)]
+    peers = [p for p in (o.peers.split(",") if o.peers else PEERS) if PEERS[p][3] == (o.ranks > 1)
+             and not (o.bf16 and PEERS[p][0] != "torch")]
     stages = {"zerox": 3} if o.ranks == 1 else {"zerox stage 3": 3, "zerox stage 0": 0}
     files = zerox_files(name, folder)
     found = {}

@@ -18,6 +18,7 @@ a.add_argument("--steps", type=int, default=6)
 a.add_argument("--threads", type=int, default=2)
 a.add_argument("--bucket", type=float, default=0, help="elements of a bucket; 0: the default")
 a.add_argument("--fused", action="store_true", help="PyTorch's fused AdamW in place of its default")
+a.add_argument("--bf16", action="store_true", help="autocast: float32 parameters, products in bf16")
 o = a.parse_args()
 rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 torch.set_num_threads(o.threads)
@@ -31,7 +32,8 @@ def plain():  # eager, also with FSDP around it
 
     def step(x, y):
         optim.zero_grad(set_to_none=True)
-        loss = model(x, y)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=o.bf16):
+            loss = model(x, y)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optim.step()
