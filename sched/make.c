@@ -41,6 +41,7 @@ typedef struct maker {
     zx_line line;
     uint64_t held;
     uint64_t from;                // the limit that the least plan is made for; 0: not looked for
+    bool steady;                  // launches of long lines are found anew
     zx_arena kept, best, scratch; // best, scratch: of the best schedule and of the one at hand
 } maker;
 
@@ -123,6 +124,7 @@ static zx_status attempt(search *s, zx_stands *stands, uint32_t use, bool *faste
     s->work += STEP * (uint64_t)zx_problem_end(&s->p);
     if (!zx_solve_stood(&s->p, stands, use, &k->scratch, &s->now.x, &s->least)) return ZX_OK;
     if (!s->quick && use == 0) zx_solve_path(&s->p, &k->scratch, &s->now.x);
+    if (k->steady) zx_solve_steady(&s->p, &stands->at[use], &k->scratch, &s->now.x);
     zx_problem_time(&s->p, &s->now.x, &k->scratch, &price);
     s->now.seconds = price.seconds;
     if (s->first == 0) s->first = price.seconds;
@@ -220,9 +222,8 @@ static found *again(search *s)
     found *f = &s->now;
     zx_arena_free(&k->scratch);
     memcpy(s->base, s->best_base, s->p.n_steps * sizeof *s->base);
-    *f = (found){.x = s->best.x, .seconds = s->best.seconds};
-    f->x.moves = zx_arena_copy(&k->scratch, f->x.moves, f->x.n_moves * sizeof *f->x.moves);
-    f->x.parts = zx_arena_copy(&k->scratch, f->x.parts, f->x.n_parts * sizeof *f->x.parts);
+    *f = (found){.seconds = s->best.seconds};
+    zx_solution_copy(&s->best.x, &k->scratch, &f->x);
     return f;
 }
 
@@ -257,7 +258,7 @@ static zx_status tighten(search *s, zx_err *err)
 
 static zx_status attempt_all(search *s, bool quick, zx_err *err)
 {
-    zx_stands stands = {0};
+    zx_stands stands = {.one = quick};
     bool faster;
     s->quick = quick;
     if (quick) return attempt_less(s, &stands, true, err);
@@ -460,8 +461,9 @@ static zx_status make(maker *k, zx_arena *mem, zx_plan *out, zx_err *err)
     if (scarce) ZX_TRY(find_least(k, o->least ? 0 : limit, &least, &k->from, err));
     if (!o->least && limit < least) return refuse(k, k->held + least, err);
     if (o->roomy && !o->least) ZX_TRY(find_roomy(k, least, k->from, &limit, err));
-    if (!o->least && limit > 0)
-        ZX_TRY(within(k, limit, zx_problem_end(&k->p) > LONG, &s, &fits, err));
+    k->steady = zx_problem_end(&k->p) > LONG;
+    if (!o->least && limit > 0) ZX_TRY(within(k, limit, k->steady, &s, &fits, err));
+    k->steady = false; // memory is all that counts from here on
     if (!fits && !scarce) ZX_TRY(find_least(k, limit, &least, &k->from, err));
     if (!fits) ZX_TRY(within(k, k->from, true, &s, &fits, err));
     zx_schedule_emit(&s, mem, out);

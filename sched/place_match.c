@@ -14,13 +14,20 @@
 #define DIGIT 8 // bits
 #define SPAN 24 // bits of a block that name its span
 
-// What is placed and shares a step with the span at hand: its address, then the span.
+// What is placed and shares a step with the span at hand: its address in grids, then the span.
 typedef uint64_t block;
+#define OUT UINT64_MAX // it has no address yet
+
+typedef struct piece {
+    uint64_t bytes;
+    int64_t end;
+} piece;
 
 struct zx_matcher {
     zx_placing *p;
     zx_near *near;
-    bool *out; // by span: it has no address yet
+    block *at;     // by span
+    piece *pieces; // by span
     block *blocks, *sorted;
     uint32_t n_blocks;
 };
@@ -34,7 +41,9 @@ zx_matcher *zx_matcher_make(zx_placing *p, zx_near *near)
 {
     zx_matcher *m = ZX_NEW(p->mem, zx_matcher, 1);
     m->p = p;
-    m->out = ZX_NEW(p->mem, bool, p->n);
+    m->at = ZX_NEW(p->mem, block, p->n);
+    m->pieces = ZX_NEW(p->mem, piece, p->n);
+    for (uint32_t i = 0; i < p->n; i++) m->pieces[i] = (piece){p->bytes[i], p->end[i]};
     m->blocks = ZX_NEW(p->mem, block, p->n);
     m->sorted = ZX_NEW(p->mem, block, p->n);
     m->near = near;
@@ -61,13 +70,13 @@ static void sort(zx_matcher *m)
 
 static void find_blocks(zx_matcher *m, uint32_t span)
 {
-    const zx_placing *p = m->p;
     uint32_t n;
     const uint32_t *list = zx_near_find(m->near, span, &n);
     m->n_blocks = 0;
-    for (uint32_t k = 0; k < n; k++)
-        if (!m->out[list[k]])
-            m->blocks[m->n_blocks++] = p->offset[list[k]] / p->grid << SPAN | list[k];
+    for (uint32_t k = 0; k < n; k++) {
+        m->blocks[m->n_blocks] = m->at[list[k]];
+        m->n_blocks += m->at[list[k]] != OUT;
+    }
     sort(m);
     m->p->work += m->n_blocks;
 }
@@ -103,14 +112,15 @@ static uint64_t find(const zx_matcher *m, uint32_t span, zx_match_rule rule, uin
     int64_t below = NEVER;
     for (uint32_t k = 0; k <= m->n_blocks; k++) {
         const bool last = k == m->n_blocks;
-        const uint32_t i = last ? 0 : m->blocks[k] & ((1u << SPAN) - 1);
-        const uint64_t lo = last ? UINT64_MAX : m->p->offset[i], hi = lo < most ? lo : most;
+        const piece *x = &m->pieces[last ? 0 : m->blocks[k] & ((1u << SPAN) - 1)];
+        const uint64_t lo = last ? UINT64_MAX : (m->blocks[k] >> SPAN) * m->p->grid;
+        const uint64_t hi = lo < most ? lo : most;
         if (lo > at && lo - at >= bytes && lowest == UINT64_MAX) lowest = at;
         if (hi > at && hi - at >= bytes)
-            look(m->p, span, rule, at, hi, below, lo >= most ? NEVER : m->p->end[i], &best);
-        if (last || lo + m->p->bytes[i] <= at) continue;
-        at = lo + m->p->bytes[i];
-        below = m->p->end[i];
+            look(m->p, span, rule, at, hi, below, lo >= most ? NEVER : x->end, &best);
+        if (last || lo + x->bytes <= at) continue;
+        at = lo + x->bytes;
+        below = x->end;
     }
     return best.score < INFINITY ? best.at : lowest;
 }
@@ -120,7 +130,7 @@ bool zx_match(zx_matcher *m, const uint32_t *order, zx_match_rule rule, uint64_t
 {
     zx_placing *p = m->p;
     const uint64_t end = p->work + work;
-    for (uint32_t i = 0; i < p->n; i++) m->out[i] = true;
+    for (uint32_t i = 0; i < p->n; i++) m->at[i] = OUT;
     for (uint32_t k = 0; k < p->n; k++) {
         const uint32_t i = order[k];
         if (p->work > end) return false;
@@ -128,7 +138,7 @@ bool zx_match(zx_matcher *m, const uint32_t *order, zx_match_rule rule, uint64_t
         if (p->bytes[i] == 0) continue; // meets nobody
         find_blocks(m, i);
         p->offset[i] = find(m, i, rule, most);
-        m->out[i] = false;
+        m->at[i] = p->offset[i] / p->grid << SPAN | i;
     }
     return true;
 }

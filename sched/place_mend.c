@@ -18,12 +18,18 @@
 // touches isn't in the way); then the span.
 typedef uint64_t change;
 
+typedef struct piece { // a span
+    uint64_t lo, size; // in grids
+    double price;      // of taking it out; the first time, and this time
+    double first;
+    uint32_t thrown; // how often it was taken out
+    bool out;        // it has no address now
+} piece;
+
 struct zx_mender {
     zx_placing *p;
     zx_near *all;
-    bool *out;              // by span: it has no address now
-    uint32_t *thrown;       // by span: how often it was taken out
-    double *price;          // by span: of taking it out for the first time
+    piece *pieces;
     uint32_t n_heap, *heap; // spans that are out, the one to be placed next on top
     uint32_t n_near, *near; // spans that share a step with the one at hand
     change *changes, *sorted;
@@ -36,19 +42,12 @@ static void find_near(zx_mender *m, uint32_t span)
     const uint32_t *list = zx_near_find(m->all, span, &n);
     m->n_near = 0;
     for (uint32_t k = 0; k < n; k++)
-        if (!m->out[list[k]]) m->near[m->n_near++] = list[k];
+        if (!m->pieces[list[k]].out) m->near[m->n_near++] = list[k];
 }
 
 static double size_of(const zx_placing *p, uint32_t span)
 {
     return (double)p->bytes[span] * (double)p->steps[span];
-}
-
-// Of taking a span out. Not its size: then many small ones would go in the place of a large one,
-// and each of them has to find another.
-static double price_of(const zx_mender *m, uint32_t span)
-{
-    return m->price[span] * (1.0 + m->thrown[span]);
 }
 
 static bool sooner(const zx_mender *m, uint32_t a, uint32_t b)
@@ -60,7 +59,7 @@ static bool sooner(const zx_mender *m, uint32_t a, uint32_t b)
 static void push(zx_mender *m, uint32_t span)
 {
     uint32_t i = m->n_heap++;
-    m->out[span] = true;
+    m->pieces[span].out = true;
     for (; i > 0 && sooner(m, span, m->heap[(i - 1) / 2]); i = (i - 1) / 2)
         m->heap[i] = m->heap[(i - 1) / 2];
     m->heap[i] = span;
@@ -100,20 +99,20 @@ static void sort(zx_mender *m, uint32_t n)
 // is in its way at address 0.
 static uint32_t list_changes(zx_mender *m, uint32_t span, uint32_t *count, double *price)
 {
-    const zx_placing *p = m->p;
+    const uint64_t size = m->pieces[span].size;
     uint32_t n = 0;
     *count = 0;
     *price = 0;
     for (uint32_t k = 0; k < m->n_near; k++) {
         const uint32_t i = m->near[k];
-        const uint64_t lo = p->offset[i], hi = lo + p->bytes[i];
-        if (lo >= p->bytes[span]) {
-            m->changes[n++] = (2 * ((lo - p->bytes[span]) / p->grid) + 1) << SPAN | i;
+        const piece *x = &m->pieces[i];
+        if (x->lo >= size) {
+            m->changes[n++] = (2 * (x->lo - size) + 1) << SPAN | i;
         } else {
-            *price += price_of(m, i);
+            *price += x->price;
             ++*count;
         }
-        m->changes[n++] = (2 * (hi / p->grid)) << SPAN | i;
+        m->changes[n++] = (2 * (x->lo + x->size)) << SPAN | i;
     }
     sort(m, n);
     m->p->work += n;
@@ -134,11 +133,11 @@ static uint64_t cheapest(zx_mender *m, uint32_t span, uint64_t most)
         const uint32_t i = m->changes[k] & ((1u << SPAN) - 1);
         if (key / 2 > most / p->grid) break;
         if (key % 2 == 1) {
-            price += price_of(m, i);
+            price += m->pieces[i].price;
             count++;
             continue;
         }
-        price -= price_of(m, i);
+        price -= m->pieces[i].price;
         count--;
         if (count == 0) return key / 2 * p->grid; // exactly nothing, whatever the sums say
         if (price < best) {
@@ -153,15 +152,18 @@ static void place(zx_mender *m, uint32_t span, uint64_t most)
 {
     const zx_placing *p = m->p;
     find_near(m, span);
-    const uint64_t at = cheapest(m, span, most - p->bytes[span]), end = at + p->bytes[span];
+    const uint64_t at = cheapest(m, span, most - p->bytes[span]);
+    const uint64_t lo = at / p->grid, hi = lo + m->pieces[span].size;
     for (uint32_t k = 0; k < m->n_near; k++) {
         const uint32_t i = m->near[k];
-        if (p->offset[i] >= end || p->offset[i] + p->bytes[i] <= at) continue;
-        m->thrown[i]++;
+        piece *x = &m->pieces[i];
+        if (x->lo >= hi || x->lo + x->size <= lo) continue;
+        x->price = x->first * (1.0 + ++x->thrown);
         push(m, i);
     }
     p->offset[span] = at;
-    m->out[span] = false;
+    m->pieces[span].lo = lo;
+    m->pieces[span].out = false;
 }
 
 zx_mender *zx_mender_make(zx_placing *p, zx_near *near)
@@ -169,11 +171,13 @@ zx_mender *zx_mender_make(zx_placing *p, zx_near *near)
     zx_mender *m = ZX_NEW(p->mem, zx_mender, 1);
     m->p = p;
     m->all = near;
-    m->out = ZX_NEW(p->mem, bool, p->n);
-    m->thrown = ZX_NEW(p->mem, uint32_t, p->n);
-    m->price = ZX_NEW(p->mem, double, p->n);
-    for (uint32_t i = 0; i < p->n; i++)
-        m->price[i] = sqrt((double)p->bytes[i]) * (double)p->steps[i];
+    m->pieces = ZX_NEW(p->mem, piece, p->n);
+    for (uint32_t i = 0; i < p->n; i++) {
+        // Not its size: then many small ones would go in the place of a large one, and each of them
+        // has to find another.
+        const double price = sqrt((double)p->bytes[i]) * (double)p->steps[i];
+        m->pieces[i] = (piece){.size = p->bytes[i] / p->grid, .price = price, .first = price};
+    }
     m->heap = ZX_NEW(p->mem, uint32_t, p->n);
     m->near = ZX_NEW(p->mem, uint32_t, p->n);
     m->changes = ZX_NEW(p->mem, change, 2 * (size_t)p->n);
@@ -190,7 +194,8 @@ bool zx_mend(zx_mender *m, uint64_t most, uint64_t work)
     memcpy(m->was, p->offset, p->n * sizeof *m->was);
     m->n_heap = 0;
     for (uint32_t i = 0; i < p->n; i++) {
-        m->out[i] = false;
+        m->pieces[i].out = false;
+        m->pieces[i].lo = p->offset[i] / p->grid;
         if (p->bytes[i] > most) return false;
         if (p->offset[i] + p->bytes[i] > most) push(m, i);
     }

@@ -7,11 +7,19 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
-#define FEW 3 // micro-batches that knobs are turned on: the first, one in the middle, the last
 #define ROUNDS 2
 #define LONG 12000      // steps: knobs are turned once
 #define SAME (1 + 1e-6) // times this near are the same: the knob stays where it is
+#define NEAR 1.02       // times the fastest: beyond that a stand isn't looked at any more
+#define KNOWN 512       // tries that are remembered
+
+typedef struct tried { // where knobs stood
+    zx_turns at;
+    double seconds; // of the whole step; lost: it takes more
+    bool lost;
+} tried;
 
 typedef struct solver {
     const zx_problem *p;
@@ -19,6 +27,8 @@ typedef struct solver {
     zx_line line;
     zx_arena mem, scratch;
     zx_stands *stands;
+    tried *known;
+    uint32_t n_known;
 } solver;
 
 // Keeps the fastest of each kind of launches.
@@ -37,22 +47,38 @@ static void remember(zx_stands *s, const zx_turns *t, double seconds)
     s->seconds[i] = seconds;
 }
 
-// Seconds of the whole step with these knobs; 1e300: nothing fits.
-static double try(solver *s, const zx_turns *t)
+// Runs until it takes more than `most` for sure.
+static tried run(solver *s, const zx_turns *t, double most)
 {
-    double ended[FEW + 1];
+    zx_race r = {.most = most};
     zx_solution x;
     const uint32_t n = s->few.micro_batches;
     const zx_mark mark = zx_arena_mark(&s->scratch);
-    double seconds = 1e300;
-    if (zx_solve_list(&s->line, t, &s->scratch, &x, ended)) {
-        seconds = ended[n];
-        if (s->p->micro_batches > n)
-            seconds += (s->p->micro_batches - n) * (ended[n - 2] - ended[n - 3]);
-    }
+    tried it = {*t, 1e300, false};
+    if (s->p->micro_batches > n) r.more = s->p->micro_batches - n;
+    if (zx_solve_list(&s->line, t, &s->scratch, &x, &r)) {
+        it.seconds = r.ended[n];
+        if (r.more > 0) it.seconds += r.more * (r.ended[n - 2] - r.ended[n - 3]);
+    } else if (r.lost)
+        it = (tried){*t, most, true};
     zx_arena_rewind(&s->scratch, mark);
-    remember(s->stands, t, seconds);
-    return seconds;
+    return it;
+}
+
+// Seconds of the whole step with these knobs, if that is less than `most` (nearly); 1e300: it
+// isn't, or nothing fits.
+static double try(solver *s, const zx_turns *t, double most)
+{
+    uint32_t i = 0;
+    if (!s->stands->one && s->stands->n > 0) most = fmax(most, NEAR * s->stands->seconds[0]);
+    while (i < s->n_known && memcmp(&s->known[i].at, t, sizeof *t) != 0) i++;
+    const bool known = i < s->n_known && (!s->known[i].lost || s->known[i].seconds >= most);
+    const tried it = known ? s->known[i] : run(s, t, most);
+    if (i < KNOWN) s->known[i] = it;
+    if (i == s->n_known && i < KNOWN) s->n_known++;
+    if (it.lost) return 1e300;
+    remember(s->stands, t, it.seconds);
+    return it.seconds;
 }
 
 typedef struct knob {
@@ -83,7 +109,7 @@ static double improve(solver *s, zx_turns *best, double seconds, const knob *k)
         zx_turns t = *best;
         *value_of(&t, k) = k->times ? *value_of(best, k) * k->value[i] : k->value[i];
         if (*value_of(&t, k) == *value_of(best, k)) continue;
-        const double x = try(s, &t);
+        const double x = try(s, &t, seconds);
         if (x * SAME >= seconds) continue;
         seconds = x;
         *best = t;
@@ -107,7 +133,7 @@ static const knob knobs[] = {
 
 // Parts of the room are worth a try where there are many launches.
 #define MANY 1000 // steps of a micro-batch
-static bool tried(const solver *s, const knob *k)
+static bool is_tried(const solver *s, const knob *k)
 {
     return s->p->n_steps >= MANY ||
            (k->at != offsetof(zx_turns, share) && k->at != offsetof(zx_turns, lot));
@@ -123,7 +149,7 @@ static void descend(solver *s, zx_turns best, double seconds)
     for (int round = 0; round < ROUNDS; round++) {
         const double was = seconds;
         for (uint32_t i = 0; i < ZX_COUNT(knobs); i++)
-            if (tried(s, &knobs[i])) seconds = improve(s, &best, seconds, &knobs[i]);
+            if (is_tried(s, &knobs[i])) seconds = improve(s, &best, seconds, &knobs[i]);
         if (seconds * SAME >= was) break;
     }
 }
@@ -144,7 +170,7 @@ static void turn(solver *s)
                             .patience = 1,
                             .spare = i % 2 == 0 ? 1 : 2,
                             .give = i % 2};
-        const double x = try(s, &t);
+        const double x = try(s, &t, seconds);
         if (i > 0 && x * SAME >= seconds) continue;
         seconds = x;
         best = t;
@@ -152,18 +178,19 @@ static void turn(solver *s)
     descend(s, best, seconds);
     if (zx_problem_end(&s->few) > LONG) return;
     const zx_turns plain = {gather, reduce, 1, 1, 1, 1, 2, 1, 1, 0}; // another valley
-    descend(s, plain, try(s, &plain));
+    descend(s, plain, try(s, &plain, 1e300));
 }
 
 bool zx_solve_lists(const zx_problem *p, zx_stands *stands, uint32_t use, zx_arena *mem,
                     zx_solution *out, uint64_t *least)
 {
     solver s = {.p = p, .few = *p, .stands = stands};
-    if (s.few.micro_batches > FEW) s.few.micro_batches = FEW;
+    if (s.few.micro_batches > ZX_FEW) s.few.micro_batches = ZX_FEW;
     zx_line_make(&s.line, &s.few, &s.mem);
     *least = s.line.least;
     bool found = s.line.least <= p->limit;
     if (found) {
+        s.known = ZX_NEW(&s.mem, tried, KNOWN);
         if (stands->n == 0) turn(&s);
         s.line.p = p;
         found = zx_solve_list(&s.line, &stands->at[use], mem, out, NULL);
@@ -172,7 +199,7 @@ bool zx_solve_lists(const zx_problem *p, zx_stands *stands, uint32_t use, zx_are
     zx_arena_free(&s.scratch);
     if (found || *least > p->limit || p->no_overlap) return found;
     zx_problem alone = *p; // with one thing at a time the least does
-    zx_stands none = {0};
+    zx_stands none = {.one = true};
     alone.no_overlap = true;
     return zx_solve_lists(&alone, &none, 0, mem, out, least);
 }
@@ -189,6 +216,6 @@ bool zx_solve_stood(const zx_problem *p, zx_stands *stands, uint32_t use, zx_are
 
 bool zx_solve(const zx_problem *p, zx_arena *mem, zx_solution *out, uint64_t *least)
 {
-    zx_stands stands = {0};
+    zx_stands stands = {.one = true};
     return zx_solve_stood(p, &stands, 0, mem, out, least);
 }

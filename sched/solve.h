@@ -61,15 +61,23 @@ typedef struct zx_line {
 } zx_line;
 void zx_line_make(zx_line *l, const zx_problem *p, zx_arena *mem);
 
-// False: it got stuck; nothing fits. Times are those of the scheduler's own clock: where each
-// micro-batch ended (micro_batches + 1, the last: everything; NULL: not asked for).
+// A run that stands for one of more micro-batches, and ends early where that can't be fast enough.
+#define ZX_FEW 3 // micro-batches of such runs: the first, one in the middle, the last
+typedef struct zx_race {
+    double most; // seconds of the whole step: beyond that it is lost
+    double more; // micro-batches that are left out: the second one stands for them
+    bool lost;
+    double ended[ZX_FEW + 1]; // by the scheduler's clock: each micro-batch; last, everything
+} zx_race;
+// False: it got stuck; nothing fits; the race (NULL: there is none) is lost.
 bool zx_solve_list(const zx_line *l, const zx_turns *turns, zx_arena *mem, zx_solution *out,
-                   double *ended);
+                   zx_race *race);
 
 // Where knobs stood: the fastest, and others nearly as good with other launches, fastest first.
 #define ZX_STANDS 4
 typedef struct zx_stands {
     uint32_t n; // 0: not turned yet
+    bool one;   // only the fastest is asked for
     zx_turns at[ZX_STANDS];
     double seconds[ZX_STANDS];
     bool halved; // faster was a problem of solve_whole.c, with so many parts chosen
@@ -94,6 +102,11 @@ bool zx_solve_exact(const zx_problem *p, zx_arena *mem, bool found, zx_solution 
 
 // Other launches of what `s` gathers and reduces, in its place, if that is faster: true.
 bool zx_solve_path(const zx_problem *p, zx_arena *mem, zx_solution *s);
+
+// The same on a line of many micro-batches, found on one of few, with these knobs.
+bool zx_solve_steady(const zx_problem *p, const zx_turns *turns, zx_arena *mem, zx_solution *s);
+
+void zx_solution_copy(const zx_solution *s, zx_arena *mem, zx_solution *out);
 
 // Gathers may begin earlier and gradients keep their bytes longer, within the bytes alive at most.
 void zx_solution_ease(const zx_problem *p, zx_solution *s);

@@ -23,10 +23,10 @@ typedef struct pending { // a gradient that is whole, until its bytes are given 
     bool counted;  // its bytes aren't in the base any more
 } pending;
 
-typedef struct undo { // a stay that was ended
-    int64_t to;       // it stayed until then
+typedef struct stay { // of a unit, until its read at `to`
+    int64_t to;
     uint32_t unit;
-} undo;
+} stay;
 
 typedef struct lister {
     const zx_line *l;
@@ -35,8 +35,9 @@ typedef struct lister {
     zx_arena *mem;
     zx_clock c;
     int64_t limit, end;
-    zx_load load, live;   // bytes; elements of whole units where they are limited
-    const int64_t *spare; // by step: bytes in `load` that are kept for gradients
+    zx_load load, live;    // bytes; elements of whole units where they are limited
+    const int64_t *spare;  // by step: bytes in `load` that are kept for gradients
+    int64_t here, *change; // of `load`: at pos; by position after it: what it differs by
     // compute
     int64_t pos;           // runs, or is about to run
     bool running;          // the step at pos
@@ -44,11 +45,12 @@ typedef struct lister {
     bool starved, drained; // waits for a gather; for a reduce
     // reads
     uint64_t use, n_uses;
-    int64_t *held, *sure;   // by unit: the last step that it stays for; the last it is provided for
-    uint32_t *part;         // by unit: of its gather
-    uint32_t *move_of;      // by unit: of its gather
-    uint32_t *kept, n_kept; // units with held > sure, at some time
-    bool *in_kept;
+    int64_t *held, *sure; // by unit: the last step that it stays for; the last it is provided for
+    uint32_t *part;       // by unit: of its gather
+    uint32_t *move_of;    // by unit: of its gather
+    stay *kept;           // what may leave sooner, in order of when it is read last; also what did
+    uint32_t n_kept;
+    int64_t *kept_to; // by unit: its read in `kept`; -1: it isn't there
     // the wire
     uint32_t launches; // gathers so far
     int64_t gathered;  // gate of the last one
@@ -56,50 +58,18 @@ typedef struct lister {
     pending *pend;
     uint32_t n_pend, cap_pend, n_done; // n_done: gradients of the line that became whole
     int64_t extra;                     // bytes of pending ones beyond the base
+    uint32_t looked;                   // `done` when they were looked at
+    int64_t look_at, drain_at;         // positions: of the next change; the first that is too late
+    double rest;                       // seconds of compute that aren't done
+    zx_race *race;                     // NULL: none
     double due;                        // compute's progress before which no gather is tried again,
     int64_t blocked;                   // unless it is beyond this position, where room is missing
     bool stuck;                        // what has to stay can't
-    undo *undo;
+    stay *undo;                        // that were ended
     uint32_t n_undo, cap_undo;
     zx_solution *s;
     uint32_t cap_moves, cap_parts;
 } lister;
-
-// What stays for the rest of the step is there at every step from its first read on; of several
-// micro-batches, in all but the first at every step.
-static void need_pinned(zx_line *l)
-{
-    const zx_problem *p = l->p;
-    bool *seen = ZX_NEW(l->mem, bool, p->n_units + 1);
-    for (uint32_t i = 0; i < p->n_reads; i++) {
-        const zx_read *r = &p->reads[i];
-        if (!p->pinned[r->unit] || seen[r->unit]) continue;
-        seen[r->unit] = true;
-        for (uint32_t q = p->micro_batches > 1 ? 0 : r->step; q < p->n_steps; q++)
-            l->need[q] += p->unit_bytes[r->unit];
-    }
-}
-
-void zx_line_make(zx_line *l, const zx_problem *p, zx_arena *mem)
-{
-    *l = (zx_line){.p = p, .mem = mem};
-    l->at = zx_line_sums(p, mem);
-    l->need = ZX_NEW(mem, uint64_t, p->n_steps + 1);
-    l->next = ZX_NEW(mem, uint32_t, p->n_reads + 1);
-    uint32_t *after = ZX_NEW(mem, uint32_t, p->n_units + 1);
-    for (uint32_t u = 0; u < p->n_units; u++) after[u] = ZX_NONE;
-    for (int round = 0; round < 2; round++)
-        for (uint32_t i = p->n_reads; i-- > 0;) {
-            l->next[i] = after[p->reads[i].unit];
-            after[p->reads[i].unit] = i;
-        }
-    for (uint32_t i = 0; i < p->n_reads; i++)
-        if (p->pinned == NULL || !p->pinned[p->reads[i].unit])
-            l->need[p->reads[i].step] += p->unit_bytes[p->reads[i].unit];
-    if (p->pinned != NULL) need_pinned(l);
-    for (uint32_t q = 0; q < p->n_steps; q++)
-        if (p->base[q] + l->need[q] > l->least) l->least = p->base[q] + l->need[q];
-}
 
 // ---- where things are on the line ---------------------------------------------------------------
 
@@ -136,7 +106,12 @@ static int64_t next_step(const lister *k, uint64_t use)
 static void add(lister *k, int64_t from, int64_t to, uint32_t unit, int sign)
 {
     if (to < from) return;
-    zx_load_add(&k->load, from, to, sign * (int64_t)k->p->unit_bytes[unit]);
+    const int64_t bytes = sign * (int64_t)k->p->unit_bytes[unit];
+    zx_load_add(&k->load, from, to, bytes);
+    if (to >= k->pos) {
+        *(from > k->pos ? &k->change[from] : &k->here) += bytes;
+        k->change[to + 1] -= bytes;
+    }
     if (k->p->max_live > 0)
         zx_load_add(&k->live, from, to, sign * (int64_t)k->p->unit_elements[unit]);
 }
@@ -157,28 +132,55 @@ static void end_stay(lister *k, uint32_t unit)
     k->s->parts[k->part[unit]].gone = k->sure[unit] + 1;
 }
 
-// Of those that stay for a read after `beyond` and take room in [from, to]: who is read last.
-static uint32_t latest_read(lister *k, int64_t from, int64_t to, int64_t beyond)
+// Where a stay is in `kept`, or belongs: the first that isn't before it.
+static uint32_t kept_at(const lister *k, int64_t to, uint32_t unit)
 {
-    uint32_t best = ZX_NONE;
-    for (uint32_t i = 0; i < k->n_kept; i++) {
-        const uint32_t u = k->kept[i];
-        if (k->held[u] <= k->sure[u]) { // not any more
-            k->in_kept[u] = false;
-            k->kept[i--] = k->kept[--k->n_kept];
-            continue;
-        }
-        if (k->held[u] <= beyond) continue;
-        if (k->sure[u] >= to || k->held[u] < from) continue;
-        if (k->p->pinned != NULL && k->p->pinned[u]) continue;
-        if (best == ZX_NONE || k->held[u] > k->held[best] ||
-            (k->held[u] == k->held[best] && u > best)) // whatever the order of the list
-            best = u;
+    uint32_t a = 0, b = k->n_kept;
+    while (a < b) {
+        const uint32_t mid = a + (b - a) / 2;
+        const stay *x = &k->kept[mid];
+        if (x->to < to || (x->to == to && x->unit < unit))
+            a = mid + 1;
+        else
+            b = mid;
     }
-    return best;
+    return a;
 }
 
-static void note_undo(lister *k, undo x)
+static void forget(lister *k, uint32_t unit)
+{
+    if (k->kept_to[unit] < 0) return;
+    stay *x = &k->kept[kept_at(k, k->kept_to[unit], unit)];
+    k->kept_to[unit] = -1;
+    k->n_kept--;
+    memmove(x, x + 1, (size_t)(&k->kept[k->n_kept] - x) * sizeof *x);
+}
+
+static void remember(lister *k, uint32_t unit, int64_t to)
+{
+    forget(k, unit);
+    stay *x = &k->kept[kept_at(k, to, unit)];
+    memmove(x + 1, x, (size_t)(&k->kept[k->n_kept] - x) * sizeof *x);
+    k->n_kept++;
+    *x = (stay){to, unit};
+    k->kept_to[unit] = to;
+}
+
+// Of those that stay for a read after `beyond` and take room in [from, to]: who is read last.
+static uint32_t latest_read(const lister *k, int64_t from, int64_t to, int64_t beyond)
+{
+    for (uint32_t i = k->n_kept; i-- > 0;) {
+        const uint32_t u = k->kept[i].unit;
+        const int64_t held = k->kept[i].to;
+        if (held <= beyond || held < from) break;
+        if (k->held[u] != held || k->sure[u] >= held) continue; // not any more
+        if (k->sure[u] >= to || (k->p->pinned != NULL && k->p->pinned[u])) continue;
+        return u;
+    }
+    return ZX_NONE;
+}
+
+static void note_undo(lister *k, stay x)
 {
     ZX_GROW(k->mem, k->undo, k->n_undo, k->cap_undo);
     k->undo[k->n_undo++] = x;
@@ -190,7 +192,7 @@ static bool make_room(lister *k, int64_t from, int64_t to, uint32_t unit, int64_
     while (!has_room(k, from, to, unit)) {
         const uint32_t u = latest_read(k, from, to, beyond);
         if (u == ZX_NONE) return false;
-        note_undo(k, (undo){k->held[u], u});
+        note_undo(k, (stay){k->held[u], u});
         end_stay(k, u);
     }
     return true;
@@ -200,15 +202,13 @@ static void keep(lister *k, uint32_t unit, int64_t to)
 {
     add(k, k->held[unit] + 1, to, unit, 1);
     k->held[unit] = to;
-    if (k->in_kept[unit]) return;
-    k->in_kept[unit] = true;
-    k->kept[k->n_kept++] = unit;
+    remember(k, unit, to);
 }
 
 static void take_back(lister *k, uint32_t from)
 {
     while (k->n_undo > from) {
-        const undo x = k->undo[--k->n_undo];
+        const stay x = k->undo[--k->n_undo];
         keep(k, x.unit, x.to);
     }
 }
@@ -260,9 +260,7 @@ static void open_part(lister *k, uint32_t unit, int64_t gone)
 // Bytes that are really spoken for at the step that runs.
 static bool fits_now(const lister *k, int64_t bytes)
 {
-    const int64_t q = k->pos;
-    return zx_load_most(&k->load, q, q) - k->spare[q % k->p->n_steps] + k->extra + bytes <=
-           k->limit;
+    return k->here - k->spare[k->pos % k->p->n_steps] + k->extra + bytes <= k->limit;
 }
 
 static bool in_launch(const lister *k, const load_up *x, uint32_t unit)
@@ -472,8 +470,8 @@ static void decide(lister *k)
         lead = line_at(k, step_of(k, k->use)) - progress(k);
         if (k->starved) lead = 0;
     }
-    const double takes = n > 0 ? zx_problem_launch(k->p, true, bytes).wire : 0;
-    if (n > 0 && (whole || k->p->no_overlap) && lead > k->turns->patience * takes) {
+    if (n > 0 && (whole || k->p->no_overlap) &&
+        lead > k->turns->patience * zx_problem_launch(k->p, true, bytes).wire) {
         send_reduce(k, first, n, bytes);
         return;
     }
@@ -487,19 +485,27 @@ static void decide(lister *k)
 static void look_at_gradients(lister *k)
 {
     uint32_t n = 0;
+    if (k->looked == k->done && k->pos < k->look_at) return;
+    k->looked = k->done;
+    k->look_at = k->drain_at = INT64_MAX;
     for (uint32_t i = 0; i < k->n_pend; i++) {
         pending *x = &k->pend[i];
         const zx_grad *g = &k->p->grads[x->grad];
         const int64_t bytes = g->storage != ZX_NONE ? (int64_t)g->bytes : 0;
-        if (x->move != ZX_NONE && x->move < k->done && k->pos > x->after) {
+        const int64_t spare = line_of(k, x, g->spare), latest = line_of(k, x, g->latest);
+        const bool over = x->move != ZX_NONE && x->move < k->done;
+        if (over && k->pos > x->after) {
             k->s->moves[x->move].over = k->pos;
             if (x->counted) k->extra -= bytes;
             continue;
         }
-        if (!x->counted && line_of(k, x, g->spare) <= k->pos) {
+        if (!x->counted && spare <= k->pos) {
             x->counted = true;
             k->extra += bytes;
         }
+        if (!x->counted && spare < k->look_at) k->look_at = spare;
+        if (over && x->after + 1 < k->look_at) k->look_at = x->after + 1;
+        if (latest < k->drain_at) k->drain_at = latest;
         k->pend[n++] = *x;
     }
     k->n_pend = n;
@@ -507,10 +513,7 @@ static void look_at_gradients(lister *k)
 
 static bool must_drain(lister *k)
 {
-    for (uint32_t i = 0; i < k->n_pend; i++)
-        if (k->p->no_overlap ||
-            line_of(k, &k->pend[i], k->p->grads[k->pend[i].grad].latest) <= k->pos)
-            return true;
+    if (k->n_pend > 0 && (k->p->no_overlap || k->drain_at <= k->pos)) return true;
     while (!fits_now(k, 0)) {
         if (k->extra > 0 && k->turns->give == 0) return true;
         const uint32_t u = latest_read(k, k->pos, k->pos, k->pos);
@@ -543,21 +546,35 @@ static void try_begin(lister *k)
     k->work = k->p->seconds[k->pos % k->p->n_steps];
 }
 
-static void finish_step(lister *k, double *ended)
+static void finish_step(lister *k)
 {
     const zx_problem *p = k->p;
     const int64_t n = p->n_steps;
     const uint32_t micro = (uint32_t)(k->pos / n);
     k->running = false;
-    k->pos++;
+    k->here += k->change[++k->pos];
     const int64_t here = k->pos - n * micro; // a position of the circle, 1..n
     while (k->n_done < (micro + 1) * p->n_grads &&
            p->grads[k->n_done - micro * p->n_grads].ready <= here) {
         ZX_GROW(k->mem, k->pend, k->n_pend, k->cap_pend);
         k->pend[k->n_pend++] = (pending){k->n_done % p->n_grads, micro, ZX_NONE, -1, false};
         k->n_done++;
+        k->look_at = k->pos;
     }
-    if (ended != NULL && here == n) ended[micro] = k->c.now;
+    if (k->race == NULL) return;
+    k->rest -= p->seconds[here - 1];
+    if (here == n) k->race->ended[micro] = k->c.now;
+}
+
+// Whether the whole step takes too long, by what is known so far of its micro-batches.
+static bool is_lost(lister *k)
+{
+    zx_race *r = k->race;
+    if (r == NULL) return false;
+    const bool known = r->more > 0 && k->pos >= 2 * (int64_t)k->p->n_steps;
+    const double each = known ? r->ended[1] - r->ended[0] : k->l->at[k->p->n_steps];
+    r->lost = k->c.now + k->rest + r->more * each > r->most * (1 + 1e-9);
+    return r->lost;
 }
 
 // ---- all of it ----------------------------------------------------------------------------------
@@ -604,15 +621,19 @@ static void start(lister *k)
         line[q] = (int64_t)p->base[q % p->n_steps] + k->spare[q % p->n_steps];
     zx_load_make(&k->load, (uint32_t)k->end, k->mem);
     zx_load_fill(&k->load, line);
+    k->here = line[0];
+    for (int64_t q = k->end; q-- > 1;) line[q] -= line[q - 1];
+    k->change = line;
+    k->look_at = k->drain_at = INT64_MAX;
     if (p->max_live > 0) zx_load_make(&k->live, (uint32_t)k->end, k->mem);
     k->held = ZX_NEW(k->mem, int64_t, p->n_units + 1);
     k->sure = ZX_NEW(k->mem, int64_t, p->n_units + 1);
     k->part = ZX_NEW(k->mem, uint32_t, p->n_units + 1);
     k->move_of = ZX_NEW(k->mem, uint32_t, p->n_units + 1);
-    k->kept = ZX_NEW(k->mem, uint32_t, p->n_units + 1);
-    k->in_kept = ZX_NEW(k->mem, bool, p->n_units + 1);
+    k->kept = ZX_NEW(k->mem, stay, p->n_units + 1);
+    k->kept_to = ZX_NEW(k->mem, int64_t, p->n_units + 1);
     for (uint32_t u = 0; u < p->n_units; u++) {
-        k->held[u] = k->sure[u] = -1;
+        k->held[u] = k->sure[u] = k->kept_to[u] = -1;
         k->part[u] = k->move_of[u] = ZX_NONE;
     }
     k->blocked = k->gathered = -1;
@@ -620,17 +641,18 @@ static void start(lister *k)
 }
 
 bool zx_solve_list(const zx_line *l, const zx_turns *turns, zx_arena *mem, zx_solution *out,
-                   double *ended)
+                   zx_race *race)
 {
-    lister k = {.l = l, .p = l->p, .turns = turns, .mem = mem, .s = out};
+    lister k = {.l = l, .p = l->p, .turns = turns, .mem = mem, .s = out, .race = race};
     *out = (zx_solution){0};
     if (l->least > l->p->limit) return false;
     start(&k);
+    k.rest = l->at[l->p->n_steps] * l->p->micro_batches;
     for (;;) {
         while (!k.running && k.pos < k.end) {
             try_begin(&k);
             if (!k.running || k.work > 0) break;
-            finish_step(&k, ended);
+            finish_step(&k);
         }
         if (k.pos == k.end) look_at_gradients(&k);
         if (!k.c.busy) decide(&k);
@@ -643,8 +665,10 @@ bool zx_solve_list(const zx_line *l, const zx_turns *turns, zx_arena *mem, zx_so
             continue;
         }
         if (zx_clock_run(&k.c, &k.work, NEVER)) k.done++;
-        if (k.running && k.work <= 0) finish_step(&k, ended);
+        if (!k.running || k.work > 0) continue;
+        finish_step(&k);
+        if (is_lost(&k)) return false;
     }
-    if (ended != NULL) ended[l->p->micro_batches] = k.c.now;
+    if (race != NULL) race->ended[l->p->micro_batches] = k.c.now;
     return true;
 }

@@ -10,10 +10,9 @@
 // taken if it is faster then.
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "sched/solve.h"
+#include "sched/solve_path.h"
 
 #define FINE 240     // parts, up to which more launches may have been looked at before
 #define SENDS 200000 // so many at most, beyond that
@@ -29,17 +28,9 @@
 // Parts of a micro-batch's gathers, half as many of its reduces: tried in turn.
 static const uint32_t grids[] = {60, 120, 150, 240, 480, 960};
 
-typedef struct item { // a gather or a reduce
-    uint32_t what, micro;
-    int64_t at;   // first use; whole
-    int64_t gone; // gather: its bytes are free; reduce: they count
-    int64_t latest;
-    uint64_t bytes, wire;
-} item;
-
 typedef struct items {
     uint32_t n, n_atoms;
-    item *all;
+    const zx_item *all;
     uint32_t *atom; // n_atoms + 1: the first of each
     double *sum;    // n_atoms + 1: wire bytes before
     double *cost;   // COSTS + 1: seconds of a launch, by parts of all bytes
@@ -79,92 +70,13 @@ typedef struct path {
     uint32_t n_ways, cap_ways, sends; // sends: launches that were looked at
 } path;
 
-// ---- what there is to send ----------------------------------------------------------------------
-
-static int by_use(const void *a, const void *b)
-{
-    const item *x = a, *y = b;
-    if (x->at != y->at) return x->at < y->at ? -1 : 1;
-    return x->what < y->what ? -1 : x->what > y->what;
-}
-
-static int by_ready(const void *a, const void *b)
-{
-    const item *x = a, *y = b;
-    if (x->micro != y->micro) return x->micro < y->micro ? -1 : 1;
-    return x->what < y->what ? -1 : x->what > y->what;
-}
-
-// The first read of a unit from a position on, and the last before another.
-static void find_reads(const zx_problem *p, const uint32_t *const *reads, item *x)
-{
-    const uint32_t *list = reads[x->what], n = list[0];
-    const int64_t from = x->at, until = x->gone;
-    int64_t first = -1;
-    for (int64_t m = from / p->n_steps; m <= until / p->n_steps; m++)
-        for (uint32_t i = 1; i <= n; i++) {
-            const int64_t step = m * p->n_steps + list[i];
-            if (step < from || step >= until) continue;
-            if (first < 0) first = step;
-            x->gone = step + 1;
-        }
-    if (first >= 0) x->at = first;
-}
-
-// By unit: how many reads, and their steps.
-static const uint32_t *const *list_reads(const zx_problem *p, zx_arena *mem)
-{
-    uint32_t **list = ZX_NEW(mem, uint32_t *, p->n_units + 1);
-    uint32_t *count = ZX_NEW(mem, uint32_t, p->n_units + 1);
-    for (uint32_t i = 0; i < p->n_reads; i++) count[p->reads[i].unit]++;
-    for (uint32_t u = 0; u < p->n_units; u++) list[u] = ZX_NEW(mem, uint32_t, count[u] + 1);
-    for (uint32_t i = 0; i < p->n_reads; i++) {
-        uint32_t *x = list[p->reads[i].unit];
-        x[++x[0]] = p->reads[i].step;
-    }
-    return (const uint32_t *const *)list;
-}
-
-static void find_items(path *k, const zx_solution *s)
-{
-    const zx_problem *p = k->p;
-    const uint32_t *const *reads = list_reads(p, k->mem);
-    k->gather.all = ZX_NEW(k->mem, item, s->n_parts + 1);
-    k->reduce.all = ZX_NEW(k->mem, item, s->n_parts + 1);
-    for (uint32_t i = 0; i < s->n_moves; i++)
-        for (uint32_t a = 0; a < s->moves[i].n; a++) {
-            const zx_part *x = &s->parts[s->moves[i].first + a];
-            item *y;
-            if (s->moves[i].reduce) {
-                const zx_grad *g = &p->grads[x->what];
-                const int64_t base = (int64_t)p->n_steps * x->micro;
-                y = &k->reduce.all[k->reduce.n++];
-                *y = (item){x->what,
-                            x->micro,
-                            base + g->ready,
-                            base + g->spare,
-                            base + g->latest,
-                            g->storage != ZX_NONE ? g->bytes : 0,
-                            p->unit_wire[g->unit]};
-                continue;
-            }
-            y = &k->gather.all[k->gather.n++];
-            *y = (item){x->what,
-                        0,
-                        s->moves[i].over,
-                        x->gone,
-                        0,
-                        p->unit_bytes[x->what],
-                        p->unit_wire[x->what]};
-            find_reads(p, reads, y);
-        }
-    if (k->gather.n > 0) qsort(k->gather.all, k->gather.n, sizeof(item), by_use);
-    if (k->reduce.n > 0) qsort(k->reduce.all, k->reduce.n, sizeof(item), by_ready);
-}
+// ---- parts --------------------------------------------------------------------------------------
 
 // Neighbours up to so many bytes are one.
-static void find_atoms(path *k, items *x, bool reduce, uint32_t most)
+static void find_atoms(path *k, items *x, const zx_items *list, bool reduce, uint32_t most)
 {
+    x->n = list->n;
+    x->all = list->all;
     double all = 1;
     for (uint32_t i = 0; i < x->n; i++) all += (double)x->all[i].wire;
     x->atom = ZX_NEW(k->mem, uint32_t, x->n + 2);
@@ -425,175 +337,6 @@ static uint32_t walk(path *k)
 
 // ---- in full ------------------------------------------------------------------------------------
 
-typedef struct replay {
-    path *k;
-    zx_clock c;
-    zx_load load;
-    int64_t pos, end, limit, gathered;
-    uint32_t i, j, first_open; // gathers and reduces sent; the first reduce that isn't given away
-    uint32_t next, done, *gather_of; // launches; by gather: its launch
-    uint32_t *launch_of;             // by reduce
-    int64_t *after;                  // by reduce: it is given away beyond this position
-    bool *open;                      // by reduce: not given away
-    uint32_t *last, *move;           // by unit: its last part, and the launch of that
-    zx_solution *s;
-} replay;
-
-static int64_t pending_at(const replay *r, int64_t q)
-{
-    const items *x = &r->k->reduce;
-    int64_t bytes = 0;
-    for (uint32_t a = r->first_open; a < x->n && x->all[a].at <= q; a++)
-        if (r->open[a] && x->all[a].gone <= q) bytes += (int64_t)x->all[a].bytes;
-    return bytes;
-}
-
-static void give_away(replay *r)
-{
-    for (uint32_t a = r->first_open; a < r->j; a++) {
-        if (!r->open[a] || r->launch_of[a] >= r->done || r->pos <= r->after[a]) continue;
-        r->open[a] = false;
-        r->s->moves[r->launch_of[a]].over = r->pos;
-    }
-    while (r->first_open < r->j && !r->open[r->first_open]) r->first_open++;
-}
-
-static bool can_begin(replay *r)
-{
-    const items *x = &r->k->gather, *y = &r->k->reduce;
-    give_away(r);
-    for (uint32_t a = r->first_open; a < y->n && y->all[a].at <= r->pos; a++)
-        if (r->open[a] && y->all[a].latest <= r->pos) return false;
-    if (zx_load_most(&r->load, r->pos, r->pos) + pending_at(r, r->pos) > r->limit) return false;
-    if (r->i < x->n && x->all[r->i].at <= r->pos) return false;
-    for (uint32_t a = r->i; a-- > 0 && r->gather_of[a] >= r->done;)
-        if (x->all[a].at <= r->pos) return false;
-    return true;
-}
-
-static bool send_gather(replay *r, uint32_t n)
-{
-    const items *x = &r->k->gather;
-    uint32_t to = r->i;
-    uint64_t wire = 0;
-    bool fits = r->pos < r->end;
-    while (to < r->i + n && fits) {
-        const item *g = &x->all[to];
-        const int64_t bytes = (int64_t)g->bytes;
-        fits = zx_load_most(&r->load, r->pos, g->gone - 1) + bytes <= r->limit;
-        if (!fits) break;
-        zx_load_add(&r->load, r->pos, g->gone - 1, bytes);
-        to++;
-    }
-    fits = fits && zx_load_most(&r->load, r->pos, r->pos) + pending_at(r, r->pos) <= r->limit;
-    if (!fits) {
-        while (to-- > r->i)
-            zx_load_add(&r->load, r->pos, x->all[to].gone - 1, -(int64_t)x->all[to].bytes);
-        return false;
-    }
-    zx_solution *s = r->s;
-    zx_move move = {false, s->n_parts, 0, r->pos, r->end};
-    for (; r->i < to; r->i++) {
-        const item *g = &x->all[r->i];
-        zx_part *was = r->last[g->what] != ZX_NONE ? &s->parts[r->last[g->what]] : NULL;
-        if (was != NULL && was->gone >= r->pos) { // it is still there: it stays
-            was->gone = g->gone;
-            r->gather_of[r->i] = r->move[g->what];
-            continue;
-        }
-        r->gather_of[r->i] = r->move[g->what] = s->n_moves;
-        r->last[g->what] = s->n_parts;
-        s->parts[s->n_parts++] = (zx_part){g->what, 0, g->gone};
-        move.n++;
-        wire += g->wire;
-        if (g->at < move.over) move.over = g->at;
-    }
-    if (move.n == 0) return true;
-    s->moves[s->n_moves++] = move;
-    r->gathered = r->pos;
-    zx_clock_send(&r->c, zx_problem_launch(r->k->p, false, wire));
-    return true;
-}
-
-static bool send_reduce(replay *r, uint32_t n)
-{
-    const items *x = &r->k->reduce;
-    zx_solution *s = r->s;
-    uint64_t wire = 0;
-    int64_t gate = 0;
-    for (uint32_t a = r->j; a < r->j + n; a++) {
-        if (x->all[a].at > r->pos) return false;
-        if (x->all[a].at > gate) gate = x->all[a].at;
-        wire += x->all[a].wire;
-    }
-    s->moves[s->n_moves] = (zx_move){true, s->n_parts, n, gate, r->end};
-    for (uint32_t a = r->j; a < r->j + n; a++) {
-        r->launch_of[a] = s->n_moves;
-        r->after[a] = r->gathered;
-        s->parts[s->n_parts++] = (zx_part){x->all[a].what, x->all[a].micro, 0};
-    }
-    s->n_moves++;
-    r->j += n;
-    zx_clock_send(&r->c, zx_problem_launch(r->k->p, true, wire));
-    return true;
-}
-
-static void start(replay *r, path *k, zx_solution *out)
-{
-    const zx_problem *p = k->p;
-    *r = (replay){.k = k, .s = out, .end = zx_problem_end(p), .gathered = -1};
-    r->limit = p->limit > (uint64_t)INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)p->limit;
-    int64_t *line = ZX_NEW(k->mem, int64_t, (size_t)r->end + 1);
-    for (int64_t q = 0; q < r->end; q++) line[q] = (int64_t)p->base[q % p->n_steps];
-    zx_load_make(&r->load, (uint32_t)r->end, k->mem);
-    zx_load_fill(&r->load, line);
-    r->gather_of = ZX_NEW(k->mem, uint32_t, k->gather.n + 1);
-    r->launch_of = ZX_NEW(k->mem, uint32_t, k->reduce.n + 1);
-    r->after = ZX_NEW(k->mem, int64_t, k->reduce.n + 1);
-    r->open = ZX_NEW(k->mem, bool, k->reduce.n + 1);
-    memset(r->open, true, k->reduce.n);
-    r->last = ZX_NEW(k->mem, uint32_t, p->n_units + 1);
-    r->move = ZX_NEW(k->mem, uint32_t, p->n_units + 1);
-    for (uint32_t u = 0; u < p->n_units; u++) r->last[u] = ZX_NONE;
-    zx_clock_start(&r->c, p);
-}
-
-// The launches of a way, each as early as it may go. False: they wait for each other.
-static bool replay_way(path *k, const way *list, uint32_t n, zx_solution *out)
-{
-    const zx_problem *p = k->p;
-    replay r;
-    bool running = false;
-    double work = 0;
-    start(&r, k, out);
-    for (;;) {
-        while (!running && r.pos < r.end && can_begin(&r)) {
-            work = p->seconds[r.pos % p->n_steps];
-            running = work > 0;
-            if (!running) r.pos++;
-        }
-        if (!r.c.busy && r.next < n) {
-            const way *w = &list[r.next];
-            const items *x = w->reduce ? &k->reduce : &k->gather;
-            uint32_t at = 0; // atoms so far
-            const uint32_t sent = w->reduce ? r.j : r.i;
-            while (x->atom[at] < sent) at++;
-            const uint32_t parts = x->atom[at + w->n] - sent;
-            r.next += w->reduce ? send_reduce(&r, parts) : send_gather(&r, parts);
-        }
-        if (!r.c.busy && !running) {
-            if (r.pos < r.end && can_begin(&r)) continue;
-            break;
-        }
-        if (zx_clock_run(&r.c, &work, NEVER)) r.done++;
-        if (running && work <= 0) {
-            running = false;
-            r.pos++;
-        }
-    }
-    return r.pos == r.end && r.next == n && r.done == out->n_moves;
-}
-
 static double seconds_of(const zx_problem *p, const zx_solution *s, zx_arena *mem)
 {
     zx_price x;
@@ -601,30 +344,30 @@ static double seconds_of(const zx_problem *p, const zx_solution *s, zx_arena *me
     return x.seconds;
 }
 
-static void copy(const zx_solution *x, zx_arena *mem, zx_solution *out)
-{
-    *out = *x;
-    out->moves = zx_arena_copy(mem, x->moves, x->n_moves * sizeof *x->moves);
-    out->parts = zx_arena_copy(mem, x->parts, x->n_parts * sizeof *x->parts);
-}
-
 // The best way's launches, made in full; they may wait for each other.
 static bool find_path(path *k, uint32_t atoms, const zx_solution *s, zx_solution *out)
 {
-    uint32_t n = 0;
-    find_items(k, s);
-    find_atoms(k, &k->gather, false, atoms * k->p->micro_batches);
-    find_atoms(k, &k->reduce, true, atoms / 2 * k->p->micro_batches);
+    zx_wanted w;
+    uint32_t n = 0, i = 0, j = 0;
+    zx_wanted_make(k->p, s, k->mem, &w);
+    find_atoms(k, &k->gather, &w.gather, false, atoms * k->p->micro_batches);
+    find_atoms(k, &k->reduce, &w.reduce, true, atoms / 2 * k->p->micro_batches);
     find_groups(k);
     find_bytes(k);
     find_needs(k);
     const uint32_t end = walk(k);
-    for (uint32_t w = end; w != ZX_NONE; w = k->ways[w].from) n++;
-    way *list = ZX_NEW(k->mem, way, n + 1);
-    for (uint32_t w = end, at = n; w != ZX_NONE; w = k->ways[w].from) list[--at] = k->ways[w];
-    out->moves = ZX_NEW(k->mem, zx_move, n + 1);
-    out->parts = ZX_NEW(k->mem, zx_part, s->n_parts + 1);
-    return n > 0 && replay_way(k, list, n, out);
+    for (uint32_t q = end; q != ZX_NONE; q = k->ways[q].from) n++;
+    zx_sending *list = ZX_NEW(k->mem, zx_sending, n + 1);
+    for (uint32_t q = end, at = n; q != ZX_NONE; q = k->ways[q].from)
+        list[--at] = (zx_sending){k->ways[q].reduce, k->ways[q].n};
+    for (uint32_t q = 0; q < n; q++) { // of atoms so far
+        const items *x = list[q].reduce ? &k->reduce : &k->gather;
+        uint32_t *at = list[q].reduce ? &j : &i;
+        const uint32_t from = *at;
+        *at += list[q].n;
+        list[q].n = x->atom[*at] - x->atom[from];
+    }
+    return n > 0 && zx_wanted_send(&w, list, n, k->mem, out);
 }
 
 bool zx_solve_path(const zx_problem *p, zx_arena *mem, zx_solution *s)
@@ -644,7 +387,7 @@ bool zx_solve_path(const zx_problem *p, zx_arena *mem, zx_solution *s)
         const double its = found ? seconds_of(p, &x, &own) : NEVER;
         sends = k.sends;
         if (its < seconds * (1 - 1e-9) && zx_problem_wrong(p, &x, &own) == NULL) {
-            copy(&x, mem, s);
+            zx_solution_copy(&x, mem, s);
             seconds = its;
             better = true;
         }

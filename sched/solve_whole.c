@@ -134,13 +134,6 @@ static double price(const zx_problem *p, const zx_solution *s, zx_arena *mem)
     return x.seconds;
 }
 
-static void copy(const zx_solution *s, zx_arena *mem, zx_solution *out)
-{
-    *out = *s;
-    out->moves = zx_arena_copy(mem, s->moves, s->n_moves * sizeof *s->moves);
-    out->parts = zx_arena_copy(mem, s->parts, s->n_parts * sizeof *s->parts);
-}
-
 // Solves with what is chosen; true: that is faster than the best so far, which it becomes.
 static bool improve(const halver *k, zx_stands *stands, zx_arena *mem, double *best, zx_solution *s)
 {
@@ -155,7 +148,7 @@ static bool improve(const halver *k, zx_stands *stands, zx_arena *mem, double *b
         const double seconds = price(k->p, &x, &scratch);
         better = seconds < *best;
         if (better) *best = seconds;
-        if (better) copy(&x, mem, s);
+        if (better) zx_solution_copy(&x, mem, s);
     }
     zx_arena_free(&scratch);
     return better;
@@ -172,10 +165,10 @@ bool zx_solve_whole(const zx_problem *p, zx_stands *stands, bool fresh, zx_arena
     double best = found ? price(p, s, &own) : 1e300;
     const bool twice_read = read_twice(&k);
     for (uint32_t part = 0; part <= PARTS && twice_read; part++) {
-        zx_stands half = {0};
+        zx_stands half = {.one = true};
         if (!choose(&k, part)) continue;
         if (!fresh && (!stands->halved || part != stands->part)) continue;
-        if (!fresh) half = (zx_stands){.n = 1, .at = {stands->half}};
+        if (!fresh) half = (zx_stands){.n = 1, .one = true, .at = {stands->half}};
         if (!improve(&k, &half, mem, &best, s)) continue;
         found = true;
         if (!fresh) continue;

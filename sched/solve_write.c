@@ -4,6 +4,13 @@
 
 #include "sched/schedule.h"
 
+void zx_solution_copy(const zx_solution *s, zx_arena *mem, zx_solution *out)
+{
+    *out = *s;
+    out->moves = zx_arena_copy(mem, s->moves, s->n_moves * sizeof *s->moves);
+    out->parts = zx_arena_copy(mem, s->parts, s->n_parts * sizeof *s->parts);
+}
+
 // Moves are enqueued in the order in which they take the wire, each as early as its gate and those
 // before it allow.
 void zx_solution_write(const zx_problem *p, const zx_solution *x, zx_schedule *s)

@@ -20,33 +20,34 @@ typedef struct line {
     zx_grad grads[UNITS];
 } line;
 
-static void make_line(line *l, uint64_t limit, double seconds, double latency)
+static void make_line(line *l, uint32_t units, uint64_t limit, double seconds, double latency)
 {
+    const uint32_t steps = 2 * units;
     *l = (line){0};
-    for (uint32_t s = 0; s < STEPS; s++) {
-        const uint32_t u = s < UNITS ? s : STEPS - 1 - s;
+    for (uint32_t s = 0; s < steps; s++) {
+        const uint32_t u = s < units ? s : steps - 1 - s;
         l->seconds[s] = seconds;
         l->bytes[u] = 2;
-        l->base[s] = u + 1 + (s >= UNITS ? 2 : 0); // its gradient is made there
+        l->base[s] = u + 1 + (s >= units ? 2 : 0); // its gradient is made there
         l->reads[s] = (zx_read){s, u};
         l->read_at[s + 1] = s + 1;
-        if (s >= UNITS)
-            l->grads[s - UNITS] = (zx_grad){.unit = u,
+        if (s >= units)
+            l->grads[s - units] = (zx_grad){.unit = u,
                                             .storage = u,
                                             .ready = s + 1,
                                             .spare = s + 1,
-                                            .latest = STEPS,
+                                            .latest = steps,
                                             .bytes = 2};
     }
-    l->p = (zx_problem){.n_steps = STEPS,
+    l->p = (zx_problem){.n_steps = steps,
                         .micro_batches = 1,
                         .ranks = 2,
                         .seconds = l->seconds,
                         .base = l->base,
                         .limit = limit,
-                        .n_units = UNITS,
-                        .n_reads = STEPS,
-                        .n_grads = UNITS,
+                        .n_units = units,
+                        .n_reads = steps,
+                        .n_grads = units,
                         .reads = l->reads,
                         .read_at = l->read_at,
                         .grads = l->grads,
@@ -82,7 +83,7 @@ static void test_row(void **state)
     zx_price price;
     zx_bound b;
     uint64_t least;
-    make_line(&l, r->limit, r->seconds, r->latency);
+    make_line(&l, UNITS, r->limit, r->seconds, r->latency);
     assert_true(zx_solve_lists(&l.p, &stands, 0, &mem, &s, &least));
     assert_null(zx_problem_wrong(&l.p, &s, &mem));
     zx_problem_price(&l.p, &s, &price);
@@ -105,16 +106,17 @@ static const struct path_row {
     {"other launches: they cost little", 3000, 1, 10, 1.02},
 };
 
+static const zx_turns single = {.gather = 1,
+                                .reduce = 1,
+                                .share = 1,
+                                .lot = 1,
+                                .ramp = 1,
+                                .tail = 1,
+                                .eager = 2,
+                                .patience = 1};
+
 static void test_path(void **state)
 {
-    static const zx_turns single = {.gather = 1,
-                                    .reduce = 1,
-                                    .share = 1,
-                                    .lot = 1,
-                                    .ramp = 1,
-                                    .tail = 1,
-                                    .eager = 2,
-                                    .patience = 1};
     const struct path_row *r = *state;
     zx_arena mem = {0};
     static line l;
@@ -122,7 +124,7 @@ static void test_path(void **state)
     zx_solution s;
     zx_price before, after;
     zx_bound b;
-    make_line(&l, r->limit, r->seconds, r->latency);
+    make_line(&l, UNITS, r->limit, r->seconds, r->latency);
     zx_line_make(&ahead, &l.p, &mem);
     assert_true(zx_solve_list(&ahead, &single, &mem, &s, NULL));
     zx_problem_price(&l.p, &s, &before);
@@ -137,13 +139,63 @@ static void test_path(void **state)
     zx_arena_free(&mem);
 }
 
+// ---- found on fewer micro-batches ---------------------------------------------------------------
+
+#define SHORT 40 // units
+
+static const struct steady_row {
+    const char *name;
+    uint32_t micro_batches;
+    uint64_t limit;
+    double seconds, latency;
+    bool found;
+    double most; // times what is found on all of the line
+} steady_rows[] = {
+    {"found on four of five micro-batches", 5, 250, 1, 10, true, 1.01},
+    {"found on four of twelve", 12, 250, 1, 10, true, 1.01},
+    {"twelve: launches cost much", 12, 250, 1, 40, true, 1.01},
+    {"twelve: less room", 12, 130, 1, 10, true, 1.01},
+    {"four are few themselves", 4, 250, 1, 10, false, 0},
+};
+
+static void test_steady(void **state)
+{
+    const struct steady_row *r = *state;
+    zx_arena mem = {0};
+    static line l;
+    zx_line ahead;
+    zx_solution s, all;
+    zx_price before, after, best;
+    make_line(&l, SHORT, r->limit, r->seconds, r->latency);
+    l.p.micro_batches = r->micro_batches;
+    zx_line_make(&ahead, &l.p, &mem);
+    assert_true(zx_solve_list(&ahead, &single, &mem, &s, NULL));
+    zx_solution_copy(&s, &mem, &all);
+    zx_problem_price(&l.p, &s, &before);
+    assert_int_equal(zx_solve_steady(&l.p, &single, &mem, &s), r->found);
+    assert_null(zx_problem_wrong(&l.p, &s, &mem));
+    zx_problem_price(&l.p, &s, &after);
+    if (r->found) {
+        zx_solve_path(&l.p, &mem, &all);
+        zx_problem_price(&l.p, &all, &best);
+        print_message("%.1f s, then %.1f; on all of the line %.1f: %.3f\n", before.seconds,
+                      after.seconds, best.seconds, after.seconds / best.seconds);
+        assert_true(after.seconds < before.seconds);
+        assert_true(after.seconds <= r->most * best.seconds);
+    }
+    assert_true(after.gathered <= before.gathered && after.reduced == before.reduced);
+    zx_arena_free(&mem);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(path_rows)];
+    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(path_rows) + ZX_COUNT(steady_rows)];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
         tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
     for (size_t i = 0; i < ZX_COUNT(path_rows); i++)
         tests[n++] = zx_case(path_rows[i].name, test_path, &path_rows[i]);
+    for (size_t i = 0; i < ZX_COUNT(steady_rows); i++)
+        tests[n++] = zx_case(steady_rows[i].name, test_steady, &steady_rows[i]);
     return _cmocka_run_group_tests("tests", tests, n, NULL, NULL);
 }
