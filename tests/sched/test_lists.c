@@ -152,15 +152,17 @@ static const struct steady_row {
     double most; // times what is found on all of the line
 } steady_rows[] = {
     {"found on four of five micro-batches", 5, 250, 1, 10, true, 1.01},
-    {"found on four of twelve", 12, 250, 1, 10, true, 1.01},
-    {"twelve: launches cost much", 12, 250, 1, 40, true, 1.01},
-    {"twelve: less room", 12, 130, 1, 10, true, 1.01},
+    {"found on four of twelve", 12, 124, 1, 10, true, 1.01},
+    {"twelve: units are gathered again", 12, 116, 1, 20, true, 1.01},
+    {"twelve: again and again", 12, 108, 1, 20, true, 1.01},
     {"four are few themselves", 4, 250, 1, 10, false, 0},
 };
 
 static void test_steady(void **state)
 {
     const struct steady_row *r = *state;
+    zx_turns four = single; // bytes, two units
+    four.gather = four.reduce = 4;
     zx_arena mem = {0};
     static line l;
     zx_line ahead;
@@ -169,10 +171,10 @@ static void test_steady(void **state)
     make_line(&l, SHORT, r->limit, r->seconds, r->latency);
     l.p.micro_batches = r->micro_batches;
     zx_line_make(&ahead, &l.p, &mem);
-    assert_true(zx_solve_list(&ahead, &single, &mem, &s, NULL));
+    assert_true(zx_solve_list(&ahead, &four, &mem, &s, NULL));
     zx_solution_copy(&s, &mem, &all);
     zx_problem_price(&l.p, &s, &before);
-    assert_int_equal(zx_solve_steady(&l.p, &single, &mem, &s), r->found);
+    assert_int_equal(zx_solve_steady(&l.p, &four, &mem, &s), r->found);
     assert_null(zx_problem_wrong(&l.p, &s, &mem));
     zx_problem_price(&l.p, &s, &after);
     if (r->found) {
