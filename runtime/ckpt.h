@@ -75,7 +75,7 @@ typedef struct zx_ckpt_target { // on rank 0; the others take what it says
 
 // All ranks call between two steps; `c` is zx_ckpt_list's, with state, model and so on. What is
 // there of steps after `before` is set aside as step-N.aside. On failure nothing has
-// changed. *name: what was written, on rank 0; bytes: of all files.
+// changed. *name: what was written, on rank 0; *bytes: of all files, also of those that weren't.
 zx_status zx_ckpt_save(zx_session *s, zx_world *world, const zx_ckpt *c,
                        const zx_ckpt_target *target, zx_arena *mem, const char **name,
                        uint64_t *bytes, zx_err *err);

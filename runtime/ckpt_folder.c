@@ -115,6 +115,15 @@ void zx_ckpt_folder_clear(const char *folder, zx_arena *mem)
     rmdir(folder);
 }
 
+zx_status zx_ckpt_folder_check(const char *folder, zx_arena *mem, zx_err *err)
+{
+    const char *probe = zx_arena_printf(mem, "%s/.zerox-%ld", folder, (long)getpid());
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) return failed("make the folder", folder, err);
+    if (mkdir(probe, 0777) != 0) return failed("write into", folder, err);
+    rmdir(probe);
+    return ZX_OK;
+}
+
 zx_status zx_ckpt_folder_begin(const char *folder, uint64_t step, zx_arena *mem, const char **made,
                                zx_err *err)
 {

@@ -7,6 +7,8 @@
 #include "graph/base/arena.h"
 #include "graph/base/err.h"
 
+// Makes FOLDER, and sees that something can be made in it.
+zx_status zx_ckpt_folder_check(const char *folder, zx_arena *mem, zx_err *err);
 // Makes FOLDER and in it an empty step-N.tmp, *made; what a save that was cut off left goes.
 zx_status zx_ckpt_folder_begin(const char *folder, uint64_t step, zx_arena *mem, const char **made,
                                zx_err *err);

@@ -195,7 +195,8 @@ zx_status zx_ckpt_save(zx_session *s, zx_world *world, const zx_ckpt *c,
     const char *made = NULL;
     zx_arena own = {0};
     zx_status st = ZX_OK;
-    *bytes = 0;
+    *bytes = 0; // what it takes, about
+    for (uint32_t i = 0; i < c->n; i++) *bytes += zx_type_bytes(&c->tensors[i].type);
     if (first) st = zx_ckpt_folder_begin(target->folder, c->state.steps, mem, &made, err);
     st = zx_world_agree(world, st, err);
     size_t n = made != NULL ? strlen(made) + 1 : 0;

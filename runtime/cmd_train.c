@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "runtime/ckpt_folder.h"
 #include "runtime/job_certificate.h"
 #include "runtime/launch.h"
 #include "runtime/outfile.h"
@@ -273,6 +274,7 @@ static zx_status make_files(zx_train *t, zx_err *err)
     else
         ZX_TRY(zx_rundir_make(job->o, job->model, time(NULL), &job->mem, &t->files, err));
     t->saving.folder = t->files.checkpoints;
+    if (t->saving.every > 0) ZX_TRY(zx_ckpt_folder_check(t->saving.folder, &job->mem, err));
     ZX_TRY(write_files(t, err));
     if (t->files.dir != NULL) zx_cmd_say("run: %s", zx_text_safe(&job->mem, t->files.dir));
     if (t->resume == NULL) return zx_log_open(&t->log, t->files.log, err);

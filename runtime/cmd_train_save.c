@@ -178,6 +178,11 @@ zx_status zx_train_checkpoint(zx_train *t, zx_err *err)
     const zx_status st =
         zx_ckpt_save(t->session, t->world, &c, &target, &job->mem, &name, &bytes, &found);
     if (st == ZX_OK) t->saving.at = t->done;
+    if (st == ZX_E_IO)
+        zx_err_hint(&found,
+                    "room for the %s of a checkpoint beside those that are kept, or a "
+                    "smaller --keep",
+                    zx_text_size(bytes, size));
     if (st == ZX_OK && first)
         zx_cmd_say("checkpoint: %s (%s)", zx_text_safe(&job->mem, name), zx_text_size(bytes, size));
     zx_arena_rewind(&job->mem, mark);

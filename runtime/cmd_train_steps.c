@@ -230,8 +230,9 @@ static zx_status save_between(zx_train *t, showing *v, zx_err *err)
     const zx_status st = zx_train_checkpoint(t, &found);
     if (st != ZX_E_IO) return st == ZX_OK ? ZX_OK : zx_err_merge(err, &found);
     if (zx_world_rank(t->world) == 0)
-        zx_cmd_say("warning: no checkpoint of step %llu: %s", (unsigned long long)t->done,
-                   zx_text_safe(&t->job.mem, found.cause[0]));
+        zx_cmd_say("warning: no checkpoint of step %llu: %s; try: %s", (unsigned long long)t->done,
+                   zx_text_safe(&t->job.mem, found.cause[0]),
+                   zx_text_safe(&t->job.mem, found.hint));
     return ZX_OK;
 }
 

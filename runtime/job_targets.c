@@ -65,7 +65,9 @@ zx_status zx_job_check_targets(const zx_options *o, zx_arena *mem, zx_err *err)
                 return ZX_FAIL(err, ZX_E_USAGE, "%s %s is %s itself", written[i].word,
                                zx_text_safe(mem, path), model ? "the model" : read[k].word);
         }
-        ZX_TRY(zx_outfile_spare(path, zx_given(o, ZX_OPT_FORCE), err));
+        // A run that goes on goes on with its log.
+        const bool own = written[i].id == ZX_OPT_LOG && zx_given(o, ZX_OPT_RESUME);
+        ZX_TRY(zx_outfile_spare(path, own || zx_given(o, ZX_OPT_FORCE), err));
     }
     return ZX_OK;
 }

@@ -12,6 +12,7 @@
 
 #include "proto/json.h"
 #include "runtime/ckpt.h"
+#include "runtime/outfile.h"
 
 // Options that a run goes on with unless others are given. FILE: its place stays the same wherever
 // the run is gone on from.
@@ -182,6 +183,17 @@ static void say_instead(reading *r, zx_option_id id, const json_t *was)
     free(text);
 }
 
+// Another file than the run's own is written over with --force only.
+static zx_status spare(const reading *r, zx_option_id id, const json_t *was, zx_err *err)
+{
+    const zx_options *o = &r->to->options;
+    const char *path = zx_given_text(o, id), *own = json_string_value(json_array_get(was, 0));
+    char full[PATH_MAX];
+    if (own != NULL && realpath(path, full) != NULL && strcmp(full, own) == 0) return ZX_OK;
+    if (id == ZX_OPT_SAVE) path = zx_arena_printf(r->mem, "%s/model.safetensors", path);
+    return zx_outfile_spare(path, zx_given(o, ZX_OPT_FORCE), err);
+}
+
 static zx_status take_options(reading *r, zx_err *err)
 {
     zx_options *o = &r->to->options;
@@ -191,6 +203,7 @@ static zx_status take_options(reading *r, zx_err *err)
         const json_t *args = json_object_get(options, zx_option_word(id, r->mem));
         if (zx_given(o, id)) {
             say_instead(r, id, args);
+            if (carried[i].file) ZX_TRY(spare(r, id, args, err));
             continue;
         }
         if (!json_is_array(args) || (instead != ZX_OPT_COUNT && zx_given(o, instead))) continue;

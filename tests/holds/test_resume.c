@@ -245,6 +245,26 @@ static void damaged(void **state)
     expect_said("exact", "step-10/rank-00000-of-00002.safetensors is damaged");
 }
 
+// A save that fails in between is a warning, and the run has all that it had.
+static void save_fails(void **state)
+{
+    (void)state;
+    assert_int_equal(system("mkdir -p full/checkpoints && touch full/checkpoints/step-1.tmp"), 0);
+    holds_train("full", RUN "--ranks 2 --steps 3 --save-every 1 --force");
+    expect_said("full", "warning: no checkpoint of step 1: cannot make the folder "
+                        "full/checkpoints/step-1.tmp: File exists; try: room for the ");
+    assert_true(there("full/checkpoints/step-3") && !there("full/checkpoints/step-1"));
+    // Something else is in the way: said before the first step.
+    assert_int_equal(system("mkdir -p way && touch way/checkpoints"), 0);
+    assert_int_equal(holds_zerox("way", "train " RUN "--steps 1 --save-every 1 --out way"), 2);
+    assert_int_equal(holds_zerox("way", "train " RUN "--steps 1 --save-every 1 --out way --force"),
+                     0);
+    assert_true(there("way/checkpoints/step-1/manifest.json"));
+    // Another run in the same folder, by force: none of the checkpoints of this one stay.
+    assert_int_equal(holds_zerox("way", "train " RUN "--steps 1 --out way --force"), 0);
+    assert_true(!there("way/checkpoints"));
+}
+
 // ---- what is said -------------------------------------------------------------------------------
 
 static const struct word_row {
@@ -276,7 +296,7 @@ static void test_word(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(word_rows) + 4];
+    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(word_rows) + 5];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
         tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
@@ -284,6 +304,7 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(interrupted);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(killed);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(damaged);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(save_fails);
     for (size_t i = 0; i < ZX_COUNT(word_rows); i++)
         tests[n++] = zx_case(word_rows[i].name, test_word, &word_rows[i]);
     return cmocka_run_group_tests(tests, setup, holds_teardown);

@@ -26,15 +26,16 @@
 typedef struct run {
     const char *name, *model;
     int ranks, accumulate, stage;
-    const char *extra; // further options; NULL
-    const char *type;  // of 16 bits; NULL: float32
-    double loss;       // then losses agree to this, and nothing else is compared
+    const char *extra;  // further options; NULL
+    const char *type;   // of 16 bits; NULL: float32
+    double loss;        // then losses agree to this, and nothing else is compared
+    const char *resume; // half of the steps are another run's, gone on with by these; NULL
 } run;
 
 // A float32 run.
 #define RUN(name, model, ranks, accumulate, stage, extra)                                          \
     {                                                                                              \
-        name, model, ranks, accumulate, stage, extra, NULL, 0                                      \
+        name, model, ranks, accumulate, stage, extra, NULL, 0, NULL                                \
     }
 #define ALL(m)                                                                                     \
     RUN(m " 1 rank", m, 1, 1, 3, NULL), RUN(m " 2 ranks", m, 2, 1, 3, NULL),                       \
@@ -45,16 +46,34 @@ typedef struct run {
         RUN(m " least budget", m, 2, 2, 3, "--budget min")
 // fp16 with a loss scale of 128.
 #define HALF(m)                                                                                    \
-    {m " bf16", m, 1, 1, 3, NULL, "bf16", 0.01},                                                   \
-        {m " bf16, 2 ranks, accumulate 2", m, 2, 2, 3, "--budget min", "bf16", 0.01},              \
+    {m " bf16", m, 1, 1, 3, NULL, "bf16", 0.01, NULL},                                             \
+        {m " bf16, 2 ranks, accumulate 2", m, 2, 2, 3, "--budget min", "bf16", 0.01, NULL},        \
     {                                                                                              \
-        m " fp16", m, 1, 1, 3, NULL, "fp16", 0.005                                                 \
+        m " fp16", m, 1, 1, 3, NULL, "fp16", 0.005, NULL                                           \
+    }
+
+#define HALVES(m, then)                                                                            \
+    {                                                                                              \
+        m " saved at half, then " then, m, 2, 2, 3, NULL, NULL, 0, then                            \
     }
 
 static const run runs[] = {
-    ALL("mlp"),          ALL("gpt2"),  ALL("gpt2_dynamic"), ALL("gpt2_default_export"),
-    ALL("gpt2_hf_loss"), ALL("llama"), ALL("bert"),         ALL("vit"),
-    ALL("convnet"),      HALF("gpt2"), HALF("llama"),
+    ALL("mlp"),
+    ALL("gpt2"),
+    ALL("gpt2_dynamic"),
+    ALL("gpt2_default_export"),
+    ALL("gpt2_hf_loss"),
+    ALL("llama"),
+    ALL("bert"),
+    ALL("vit"),
+    ALL("convnet"),
+    HALF("gpt2"),
+    HALF("llama"),
+    HALVES("gpt2", "--ranks 4 --stage 1"),
+    HALVES("llama", "--ranks 1 --stage 0"),
+    HALVES("bert", "--ranks 2 --stage 2 --recompute full"),
+    HALVES("convnet", "--ranks 4 --stage 3 --budget min"),
+    {"llama bf16 saved at half, then on 1 rank", "llama", 2, 2, 3, NULL, "bf16", 0.01, "--ranks 1"},
 };
 
 static json_t *load(const char *model)
@@ -80,6 +99,16 @@ static json_t *expected_run(json_t *e, int micro_batches)
     return NULL;
 }
 
+static void shell(const char *command, const char *folder)
+{
+    char tail[600];
+    const int status = system(command);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+    snprintf(tail, sizeof tail, "tail -c 1500 %s/said", folder);
+    if (system(tail) != 0) print_message("(it said nothing)\n");
+    fail_msg("zerox ended with status %d", status);
+}
+
 static void train(const run *k, json_t *e, size_t steps, const char *folder)
 {
     char path[600], command[8192];
@@ -102,8 +131,11 @@ static void train(const run *k, json_t *e, size_t steps, const char *folder)
         command, sizeof command,
         ZX_PROGRAM " train %s/%s/model.onnx --config %s --steps %zu --ranks %d --log %s/log.jsonl "
                    "--dump-grads %s/grads.safetensors --save %s/out " ZX_CASES_ON " %s %s",
-        cases, k->model, path, steps, k->ranks, folder, folder, folder, k->extra ? k->extra : "",
-        more != NULL ? more : "");
+        cases, k->model, path, k->resume != NULL ? steps / 2 : steps, k->ranks, folder, folder,
+        folder, k->extra ? k->extra : "", more != NULL ? more : "");
+    if (k->resume != NULL)
+        n += (size_t)snprintf(command + n, sizeof command - n, " --save-every 100 --out %s/run",
+                              folder);
     const char *name;
     json_t *unused;
     json_object_foreach(json_object_get(e, "inputs"), name, unused)
@@ -112,12 +144,12 @@ static void train(const run *k, json_t *e, size_t steps, const char *folder)
                               cases, k->model, name);
     }
     snprintf(command + n, sizeof command - n, " > %s/said 2>&1", folder);
-    const int status = system(command);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        snprintf(command, sizeof command, "tail -c 1500 %s/said", folder);
-        if (system(command) != 0) print_message("(it said nothing)\n");
-        fail_msg("zerox ended with status %d", status);
-    }
+    shell(command, folder);
+    if (k->resume == NULL) return;
+    snprintf(command, sizeof command,
+             ZX_PROGRAM " train --resume %s/run --steps %zu %s > %s/said 2>&1", folder, steps,
+             k->resume, folder);
+    shell(command, folder);
 }
 
 static double relative(double x, double want)

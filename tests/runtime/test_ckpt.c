@@ -83,6 +83,7 @@ typedef struct saver {
     zx_status saved; // of rank 0
     zx_err err;
     bool arm;
+    uint32_t dies; // the rank that is killed
 } saver;
 
 static int saver_rank(zx_world *w, void *arg)
@@ -248,6 +249,42 @@ static void test_fault(void **state)
         assert_int_equal(newest_whole(folder), 3);
     }
     assert_true(k > 20); // there were calls
+}
+
+// ---- a rank is killed ---------------------------------------------------------------------------
+
+static int save_and_die(zx_world *w, void *arg)
+{
+    saver *c = arg;
+    if (zx_world_rank(w) != c->dies) c->arm = false;
+    return saver_rank(w, c);
+}
+
+// The others see it and give up, at any call.
+static void test_rank_dies(void **state)
+{
+    const uint32_t who = (uint32_t)(uintptr_t)*state;
+    bool struck = true;
+    for (int k = 1; struck; k += getenv("ZX_FEW") != NULL ? 6 : 2) {
+        char name[64];
+        pid_t pid[2];
+        int status[2];
+        empty_folder();
+        saver one = {.o = {.ranks = 2, .steps = 1}, .as = 1};
+        save_fine(&one);
+        saver c = {.o = {.ranks = 2}, .dies = who, .as = 2, .keep = 1, .to = folder};
+        c.o = filled(&c.o);
+        c.arm = true;
+        faults.how = KILL;
+        faults.left = k;
+        socket_name(name);
+        for (uint32_t r = 0; r < 2; r++) pid[r] = start_process(name, r, 2, save_and_die, &c);
+        for (uint32_t r = 0; r < 2; r++) waitpid(pid[r], &status[r], 0);
+        struck = WIFSIGNALED(status[who]);
+        const uint64_t is = newest_whole(folder);
+        if (is != 2 && (!struck || is != 1))
+            fail_msg("call %d: the newest whole one is of step %lld", k, (long long)is);
+    }
 }
 
 // ---- what is saved is what is read --------------------------------------------------------------
@@ -632,6 +669,8 @@ int main(void)
     for (size_t i = 0; i < ZX_COUNT(fault_rows); i++)
         tests[n++] = (struct CMUnitTest){fault_rows[i].name, test_fault, NULL, NULL,
                                          (void *)(uintptr_t)&fault_rows[i]};
+    tests[n++] = (struct CMUnitTest){"rank 0 is killed", test_rank_dies, NULL, NULL, (void *)0};
+    tests[n++] = (struct CMUnitTest){"rank 1 is killed", test_rank_dies, NULL, NULL, (void *)1};
     for (size_t i = 0; i < ZX_COUNT(cut_rows); i++)
         tests[n++] = (struct CMUnitTest){cut_rows[i].name, test_cut, NULL, NULL,
                                          (void *)(uintptr_t)&cut_rows[i]};
