@@ -12,12 +12,14 @@ const uint32_t *zx_trace_roots(const zx_graph *g, zx_arena *mem)
     return zx_graph_roots(g, mem);
 }
 
-// A product's operands are its first two inputs.
+// A product's operands are its first two inputs, but for one number: what a gradient is multiplied
+// by.
 static bool has_16_bit_operands(const zx_op_args *a)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < a->n_in && i < 2; i++) {
         if (a->in[i] == NULL || !zx_dtype_is_float(a->in[i]->dtype)) continue;
+        if (zx_shape_count(&a->in[i]->shape) == 1) continue;
         if (zx_dtype_bytes(a->in[i]->dtype) != 2) return false;
         n++;
     }

@@ -185,6 +185,29 @@ static void test_products(void **state ZX_UNUSED)
     }
 }
 
+// The loss' gradient is one float32 number beside 16 bits: it isn't what products are of.
+static void test_one_number(void **state ZX_UNUSED)
+{
+    const zx_machine m = {.flops = 1, .flops_16 = 4, .memory = 1e300};
+    zx_arena mem = {0};
+    zx_builder b;
+    zx_graph g;
+    zx_cost cost;
+    zx_err err = {0};
+    const zx_type types[] = {
+        {ZX_F32, {0, {0}}}, {ZX_BF16, {2, {8, 8}}}, {ZX_BF16, {2, {8, 8}}}, {ZX_I32, {1, {8}}}};
+    uint32_t in[ZX_COUNT(types)], out[4];
+    zx_builder_start(&b, &mem, "loss");
+    for (uint32_t i = 0; i < ZX_COUNT(types); i++)
+        in[i] = zx_build_input(&b, zx_arena_printf(&mem, "in%u", i), &types[i]);
+    assert_zx_ok(zx_build_node(&b, ZX_OP_LINEAR_CROSS_ENTROPY_GRAD, in, ZX_COUNT(in), (zx_attrs){0},
+                               NULL, out, &err),
+                 &err);
+    zx_builder_done(&b, &g);
+    assert_true(zx_trace_seconds(&g, &g.nodes[0], &m, &cost) == 3 * 2 * 8 * 8 * 8 / 4.0);
+    zx_arena_free(&mem);
+}
+
 // ---- JSON ---------------------------------------------------------------------------------------
 
 static zx_status read_text(const char *text, zx_machine *m, zx_err *err)
@@ -303,8 +326,10 @@ static void test_text(void **state)
 int main(void)
 {
     struct CMUnitTest tests[ZX_COUNT(curves) + ZX_COUNT(rows) + ZX_COUNT(texts) + 6] = {
-        cmocka_unit_test(test_links),    cmocka_unit_test(test_host), cmocka_unit_test(test_link),
-        cmocka_unit_test(test_products), cmocka_unit_test(test_json), cmocka_unit_test(test_tf32)};
+        cmocka_unit_test(test_links),      cmocka_unit_test(test_host),
+        cmocka_unit_test(test_link),       cmocka_unit_test(test_products),
+        cmocka_unit_test(test_one_number), cmocka_unit_test(test_json),
+        cmocka_unit_test(test_tf32)};
     size_t n = 6;
     for (size_t i = 0; i < ZX_COUNT(curves); i++)
         tests[n++] = zx_case(curves[i].name, test_curve, &curves[i]);
