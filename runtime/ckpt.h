@@ -80,6 +80,20 @@ zx_status zx_ckpt_save(zx_session *s, zx_world *world, const zx_ckpt *c,
                        const zx_ckpt_target *target, zx_arena *mem, const char **name,
                        uint64_t *bytes, zx_err *err);
 
+// The same beside the steps: what a rank holds is copied to `copy` (zx_ckpt_copy_bytes), and a
+// thread of its own writes that while the session goes on; copy NULL: it is written before begin
+// returns. Once it is written on all ranks, or to wait for it, all call zx_ckpt_end, which
+// publishes it and frees it. A rank has one at a time; c and target may go, the graph's names stay.
+typedef struct zx_ckpt_saving zx_ckpt_saving;
+uint64_t zx_ckpt_copy_bytes(const zx_ckpt *c, uint32_t ranks);
+zx_status zx_ckpt_begin(zx_session *s, zx_world *world, const zx_ckpt *c,
+                        const zx_ckpt_target *target, void *copy, zx_ckpt_saving **out,
+                        zx_err *err);
+bool zx_ckpt_written(const zx_ckpt_saving *v); // this rank's part
+zx_status zx_ckpt_end(zx_ckpt_saving *v, zx_world *world, zx_arena *mem, const char **name,
+                      uint64_t *bytes, zx_err *err);
+void zx_ckpt_give_up(zx_ckpt_saving *v); // the run is lost: nothing is published; accepts NULL
+
 // ---- ckpt_open.c --------------------------------------------------------------------------------
 // The steps of the checkpoints in a folder that may be gone on from, newest first: that of
 // `latest`, then earlier ones. *leftover: something that a save that was cut off left there; NULL.

@@ -514,6 +514,28 @@ const char *zx_job_whose_budget(const zx_job *job, const zx_plan *plan)
     return own ? NULL : "the default";
 }
 
+// Of what a rank may take, --save-async wants a copy of what it holds.
+static uint64_t budget_of_plan(zx_job *job)
+{
+    const zx_graph *g = &job->train;
+    const uint64_t all = job->budget.bytes;
+    uint64_t copy = 0;
+    char size[ZX_BYTES_TEXT];
+    if (!zx_given(job->o, ZX_OPT_SAVE_ASYNC)) return all;
+    for (uint32_t i = 0; i < g->n_params; i++) {
+        const uint64_t n = (uint64_t)zx_shape_count(&g->values[g->params[i].value].type.shape);
+        copy +=
+            (n + job->ranks - 1) / job->ranks * sizeof(float) * (1 + zx_optim_states(&job->optim));
+    }
+    for (uint32_t i = 0; i < g->n_buffers; i++)
+        copy += zx_type_bytes(&g->values[g->buffers[i].value].type) / job->ranks + 8;
+    zx_note(&job->notes, &job->mem,
+            "--save-async: %s of a rank's memory are for the copy that is saved",
+            zx_text_size(copy, size));
+    if (all == UINT64_MAX) return all;
+    return all > copy ? all - copy : 0;
+}
+
 zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, zx_err *err)
 {
     const zx_config *c = &job->config;
@@ -542,7 +564,7 @@ zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, 
         .work_bytes = work,
         .accumulate_bytes = zx_job_accumulate_bytes(job),
         .machine = job->machine,
-        .budget = job->budget.bytes,
+        .budget = budget_of_plan(job),
         .least = job->budget.least,
         .roomy = zx_job_spares_memory(job),
         .pinned = pinned,

@@ -91,8 +91,9 @@ static zx_status check_same(const zx_train *t, zx_err *err)
                 zx_given(o, ZX_OPT_SHUFFLE) ? " shuffled" : "",
                 zx_given(o, ZX_OPT_NO_SAVE) ? " unsaved" : "",
                 zx_given(o, ZX_OPT_DUMP_GRADS) ? " dumped" : "");
-    zx_text_put(&text, " %llu %llu %llu", (unsigned long long)t->replan.after,
-                (unsigned long long)t->saving.every, (unsigned long long)t->from.state.steps);
+    zx_text_put(&text, "%s %llu %llu %llu", zx_given(o, ZX_OPT_SAVE_ASYNC) ? " beside" : "",
+                (unsigned long long)t->replan.after, (unsigned long long)t->saving.every,
+                (unsigned long long)t->from.state.steps);
     for (size_t i = 0; i < text.n; i++)
         hash = (hash ^ (unsigned char)text.at[i]) * UINT64_C(1099511628211);
     zx_text_free(&text);
@@ -353,6 +354,7 @@ static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
     if (first) say_plan(t);
     ZX_TRY(zx_world_agree(w, zx_train_take_checkpoint(t, err), err));
     ZX_TRY(zx_world_agree(w, zx_train_take_init(t, err), err));
+    ZX_TRY(zx_world_agree(w, zx_train_saving_reserve(t, err), err));
     ZX_TRY(zx_world_agree(w, make_files(t, err), err));
     return zx_world_agree(w, open_session(t, err), err);
 }
@@ -402,6 +404,13 @@ static zx_status save_all(zx_train *t, zx_err *err)
     return ZX_OK;
 }
 
+// A checkpoint that is under way is finished, whatever the last step came to.
+static void settle_last(zx_train *t, zx_status *st, zx_err *err)
+{
+    const zx_status settled = zx_train_save_settle(t, true, err);
+    if (*st == ZX_OK) *st = settled;
+}
+
 static int train_rank(void *arg, zx_world *world, zx_err *err)
 {
     const train_call *call = arg;
@@ -425,12 +434,16 @@ static int train_rank(void *arg, zx_world *world, zx_err *err)
             if (saved != ZX_OK) zx_err_merge(err, &saving);
             if (st == ZX_OK) st = saved;
         }
-        if (st == ZX_OK && zx_train_save_due(t, true, stopped)) st = zx_train_checkpoint(t, err);
+        if (st == ZX_OK && zx_train_save_due(t, true, stopped))
+            st = zx_train_checkpoint(t, true, err);
+        else if (st == ZX_OK || st == ZX_E_DIVERGED)
+            settle_last(t, &st, err);
         if (st == ZX_OK && zx_world_rank(world) == 0) st = zx_train_pictures(t, err);
         if (st == ZX_OK && zx_world_rank(world) == 0) say_summary(t, stopped);
         zx_launch_watch(NULL);
     }
     zx_log_close(&t->log);
+    zx_train_saving_close(t);
     zx_train_close_session(t);
     zx_ckpt_close(&t->from);
     zx_init_close(&t->init);

@@ -21,6 +21,9 @@ typedef struct zx_saving { // checkpoints of this run
     uint64_t every, keep;  // steps between two, 0: only where it is interrupted; that stay
     uint64_t at;           // steps done at the newest one; 0: there is none
     const char *folder;    // on rank 0; NULL: there is no run's folder
+    uint64_t begun;        // steps done at the newest one that was begun
+    void *copy;            // --save-async: what is written beside the steps; NULL: at once
+    zx_ckpt_saving *under_way;
 } zx_saving;
 
 typedef struct zx_train {
@@ -78,12 +81,19 @@ zx_status zx_train_take_checkpoint(zx_train *t, zx_err *err);
 zx_status zx_train_take_init(zx_train *t, zx_err *err);
 // What the session begins with.
 zx_values zx_train_values(const zx_train *t);
-// Reads --save-every and --keep.
+// Reads --save-every, --keep and --save-async.
 void zx_train_saving_open(zx_train *t);
+zx_status zx_train_saving_reserve(zx_train *t, zx_err *err); // --save-async: the copy's memory
+void zx_train_saving_close(zx_train *t);
 // After a step. last: of the run; stopped: by a signal. The same on every rank.
 bool zx_train_save_due(const zx_train *t, bool last, bool stopped);
-// All ranks call. Where it fails the run and the checkpoints before are as they were.
-zx_status zx_train_checkpoint(zx_train *t, zx_err *err);
+// All ranks call. Where it fails the run and the checkpoints before are as they were; if that is
+// for the disk's sake and there will be another one (not `last`) it is a warning.
+zx_status zx_train_checkpoint(zx_train *t, bool last, zx_err *err);
+// Whether the one under way is written on all ranks; then they call zx_train_save_settle, which
+// waits for it where it isn't.
+zx_status zx_train_save_poll(zx_train *t, bool *written, zx_err *err);
+zx_status zx_train_save_settle(zx_train *t, bool last, zx_err *err);
 
 // Runs the steps: log rows, progress, the first step's gradients. *stopped: a signal ended it.
 // E_DIVERGED, with the first bad node, for a step that wasn't applied where it isn't to be skipped.

@@ -96,7 +96,7 @@ zx_status zx_train_take_checkpoint(zx_train *t, zx_err *err)
     }
     t->state = t->from.state;
     t->state.seed = job->seed;
-    t->done = t->before = t->saving.at = t->state.steps;
+    t->done = t->before = t->saving.at = t->saving.begun = t->state.steps;
     if (zx_world_rank(t->world) != 0) return ZX_OK;
     if (zx_ckpt_model_hash(&job->forward) != t->from.model_hash)
         zx_cmd_say("note: operators or shapes of the model aren't those that %s was saved with",
@@ -150,23 +150,96 @@ void zx_train_saving_open(zx_train *t)
     t->saving.keep = zx_given_number(o, ZX_OPT_KEEP, 2);
 }
 
+void zx_train_saving_close(zx_train *t)
+{
+    zx_ckpt_give_up(t->saving.under_way);
+    free(t->saving.copy);
+}
+
+zx_status zx_train_saving_reserve(zx_train *t, zx_err *err)
+{
+    zx_ckpt c = {0};
+    char size[ZX_BYTES_TEXT];
+    if (!zx_given(t->job.o, ZX_OPT_SAVE_ASYNC)) return ZX_OK;
+    if (t->saving.every == 0)
+        return ZX_FAIL(err, ZX_E_USAGE, "--save-async has no effect without --save-every N");
+    zx_ckpt_list(&t->job.train, &t->plan, &t->job.optim, &t->job.mem, &c);
+    const uint64_t bytes = zx_ckpt_copy_bytes(&c, t->job.ranks);
+    t->saving.copy = malloc((size_t)bytes + 1);
+    if (t->saving.copy == NULL)
+        return ZX_FAIL(err, ZX_E_DEVICE, "--save-async: no memory for a copy of %s",
+                       zx_text_size(bytes, size));
+    memset(t->saving.copy, 0, (size_t)bytes + 1); // there before the first step
+    return ZX_OK;
+}
+
 bool zx_train_save_due(const zx_train *t, bool last, bool stopped)
 {
     const zx_saving *s = &t->saving;
-    if (t->done == s->at || t->done == t->before) return false; // nothing is new
+    if (t->done == s->begun || t->done == t->before) return false; // nothing is new
     if (s->every > 0) return last || stopped || t->done % s->every == 0;
     // Nobody can ask for it any more.
     return stopped && zx_rundir_is_made(t->job.o) && !zx_given(t->job.o, ZX_OPT_NO_SAVE);
 }
 
-zx_status zx_train_checkpoint(zx_train *t, zx_err *err)
+// What came of a save of a step. A disk that is full is no reason to lose what was trained: the
+// checkpoints before are still there, and the next one may find room.
+static zx_status judge(zx_train *t, zx_status st, uint64_t step, uint64_t bytes, bool last,
+                       zx_err *found, zx_err *err)
 {
-    zx_job *job = &t->job;
-    const bool first = zx_world_rank(t->world) == 0;
-    const zx_mark mark = zx_arena_mark(&job->mem);
+    char size[ZX_BYTES_TEXT];
+    if (st == ZX_OK) return ZX_OK;
+    if (st == ZX_E_IO)
+        zx_err_hint(found,
+                    "room for the %s of a checkpoint beside those that are kept, or a "
+                    "smaller --keep",
+                    zx_text_size(bytes, size));
+    if (st != ZX_E_IO || last) return zx_err_merge(err, found);
+    if (zx_world_rank(t->world) == 0)
+        zx_cmd_say("warning: no checkpoint of step %" PRIu64 ": %s; try: %s", step,
+                   zx_text_safe(&t->job.mem, found->cause[0]),
+                   zx_text_safe(&t->job.mem, found->hint));
+    return ZX_OK;
+}
+
+zx_status zx_train_save_poll(zx_train *t, bool *written, zx_err *err)
+{
+    *written = false;
+    if (t->saving.under_way == NULL) return ZX_OK;
+    const bool mine = zx_ckpt_written(t->saving.under_way);
+    bool *all = calloc(t->job.ranks, sizeof *all);
+    ZX_ASSERT(all != NULL);
+    const zx_status st = zx_world_exchange(t->world, &mine, sizeof mine, all, err);
+    *written = st == ZX_OK;
+    for (uint32_t r = 0; r < t->job.ranks; r++) *written = *written && all[r];
+    free(all);
+    return st;
+}
+
+zx_status zx_train_save_settle(zx_train *t, bool last, zx_err *err)
+{
     const char *name = NULL;
     char size[ZX_BYTES_TEXT];
     uint64_t bytes = 0;
+    zx_err found = {0};
+    zx_ckpt_saving *v = t->saving.under_way;
+    if (v == NULL) return ZX_OK;
+    const zx_mark mark = zx_arena_mark(&t->job.mem);
+    t->saving.under_way = NULL;
+    const zx_status st = zx_ckpt_end(v, t->world, &t->job.mem, &name, &bytes, &found);
+    if (st == ZX_OK) t->saving.at = t->saving.begun;
+    if (st == ZX_OK && zx_world_rank(t->world) == 0)
+        zx_cmd_say("checkpoint: %s (%s)", zx_text_safe(&t->job.mem, name),
+                   zx_text_size(bytes, size));
+    zx_arena_rewind(&t->job.mem, mark);
+    return judge(t, st, t->saving.begun, bytes, last, &found, err);
+}
+
+zx_status zx_train_checkpoint(zx_train *t, bool last, zx_err *err)
+{
+    zx_job *job = &t->job;
+    ZX_TRY(zx_train_save_settle(t, last, err)); // the one before
+    const zx_mark mark = zx_arena_mark(&job->mem);
     zx_err found = {0};
     zx_ckpt c = {.optimizer = optimizer_name(t),
                  .model = job->model,
@@ -174,17 +247,13 @@ zx_status zx_train_checkpoint(zx_train *t, zx_err *err)
                  .stage = t->plan.stage,
                  .state = t->state};
     const zx_ckpt_target target = {t->saving.folder, t->saving.keep, t->saving.at};
+    void *copy = last ? NULL : t->saving.copy;
     zx_ckpt_list(&job->train, &t->plan, &job->optim, &job->mem, &c);
     const zx_status st =
-        zx_ckpt_save(t->session, t->world, &c, &target, &job->mem, &name, &bytes, &found);
-    if (st == ZX_OK) t->saving.at = t->done;
-    if (st == ZX_E_IO)
-        zx_err_hint(&found,
-                    "room for the %s of a checkpoint beside those that are kept, or a "
-                    "smaller --keep",
-                    zx_text_size(bytes, size));
-    if (st == ZX_OK && first)
-        zx_cmd_say("checkpoint: %s (%s)", zx_text_safe(&job->mem, name), zx_text_size(bytes, size));
+        zx_ckpt_begin(t->session, t->world, &c, &target, copy, &t->saving.under_way, &found);
+    const uint64_t bytes = zx_ckpt_copy_bytes(&c, 1);
     zx_arena_rewind(&job->mem, mark);
-    return st == ZX_OK ? ZX_OK : zx_err_merge(err, &found);
+    t->saving.begun = t->done;
+    if (st != ZX_OK) return judge(t, st, t->done, bytes, last, &found, err);
+    return copy != NULL ? ZX_OK : zx_train_save_settle(t, last, err);
 }

@@ -220,20 +220,16 @@ static zx_status plan_again(zx_train *t, showing *v, zx_err *err)
     return zx_train_replan(t, err);
 }
 
-// A disk that is full is no reason to lose what was trained: the checkpoints before are still
-// there, and the next one may find room.
+// After a step that isn't the last: a checkpoint that is due, and one under way that is done.
 static zx_status save_between(zx_train *t, showing *v, zx_err *err)
 {
-    zx_err found = {0};
+    bool written = false;
+    const bool due = zx_train_save_due(t, false, false);
+    ZX_TRY(zx_train_save_poll(t, &written, err));
+    if (!due && !written) return ZX_OK;
     if (v->open) fputc('\n', stderr);
     v->open = false;
-    const zx_status st = zx_train_checkpoint(t, &found);
-    if (st != ZX_E_IO) return st == ZX_OK ? ZX_OK : zx_err_merge(err, &found);
-    if (zx_world_rank(t->world) == 0)
-        zx_cmd_say("warning: no checkpoint of step %llu: %s; try: %s", (unsigned long long)t->done,
-                   zx_text_safe(&t->job.mem, found.cause[0]),
-                   zx_text_safe(&t->job.mem, found.hint));
-    return ZX_OK;
+    return due ? zx_train_checkpoint(t, false, err) : zx_train_save_settle(t, false, err);
 }
 
 zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
@@ -271,8 +267,7 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
             show(t, &v, &r, last);
             show_deepspeed_line(t, &v);
         }
-        if (st == ZX_OK && on && !last && zx_train_save_due(t, false, false))
-            st = save_between(t, &v, err);
+        if (st == ZX_OK && on && !last) st = save_between(t, &v, err);
         if (st == ZX_OK && !on) {
             t->done--;
             st = say_why(t, step, micro, err);

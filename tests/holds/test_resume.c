@@ -102,6 +102,8 @@ static const struct row {
      "--steps 10 --stage 1 --budget min", false},
     {"from stage 0, launched again with 2", "zero", "--ranks 2 --save-every 5 --stage 0",
      "--steps 10 --ranks 2 --stage 3", false},
+    {"saved beside the steps", "beside", "--ranks 2 --save-every 2 --save-async", "--steps 10",
+     false},
     {"on 3 ranks", "three", "--ranks 2 --save-every 5", "--steps 10 --ranks 3", true},
     {"on 1 rank, stage 2", "one", "--ranks 2 --save-every 5", "--steps 10 --ranks 1 --stage 2",
      true},
@@ -202,7 +204,7 @@ static void interrupted(void **state)
 static void killed(void **state)
 {
     (void)state;
-    const int status = cut_off("kill", "--save-every 2", SIGKILL, 7);
+    const int status = cut_off("kill", "--save-every 2 --save-async", SIGKILL, 7);
     assert_true(WIFSIGNALED(status));
     usleep(100000); // all of the group were killed, one was waited for
     expect_same_after("kill");
@@ -281,6 +283,7 @@ static const struct word_row {
     {"its own folder", "same --out other", 2, "--out makes no sense with --resume"},
     {"ranks that don't divide the batch", "same --steps 12 --ranks 4", 2,
      "6 micro-batches of 2, which can't be shared evenly"},
+    {"beside the steps, but none", "whole --save-async", 2, "has no checkpoint"},
     {"what is given in its place", "same --steps 11 --stage 0 --seed 4", 0,
      "note: resumed with --seed 4, where the run had 3"},
     {"an older one by name", "same/checkpoints/step-10 --steps 11", 0,

@@ -82,8 +82,8 @@ typedef struct saver {
     const char *to;  // folder
     zx_status saved; // of rank 0
     zx_err err;
-    bool arm;
-    uint32_t dies; // the rank that is killed
+    bool arm, beside; // beside: from a copy, while a step runs
+    uint32_t dies;    // the rank that is killed
 } saver;
 
 static int saver_rank(zx_world *w, void *arg)
@@ -121,8 +121,16 @@ static int saver_rank(zx_world *w, void *arg)
     const zx_ckpt_target target = {c->to, c->keep, c->as - 1};
     const char *name;
     uint64_t bytes;
+    void *copy = c->beside ? malloc((size_t)zx_ckpt_copy_bytes(&now, o->ranks)) : NULL;
+    zx_ckpt_saving *v = NULL;
     faults.armed = c->arm;
-    const zx_status saved = zx_ckpt_save(s, w, &now, &target, &mem, &name, &bytes, &err);
+    zx_status saved = zx_ckpt_begin(s, w, &now, &target, copy, &v, &err);
+    if (saved == ZX_OK && c->beside) {
+        zx_step_report r;
+        EXPECT(zx_session_step(s, before + o->steps, 0, o->lr, &r, &err) == ZX_OK);
+    }
+    if (saved == ZX_OK) saved = zx_ckpt_end(v, w, &mem, &name, &bytes, &err);
+    free(copy);
     faults.armed = false;
     if (zx_world_rank(w) == 0) {
         c->saved = saved;
@@ -205,11 +213,15 @@ static void empty_folder(void)
 // ---- every call of the system -------------------------------------------------------------------
 
 // Saves step 2 beside step 1 in a process of its own; false: the k-th call didn't come to be.
-static bool save_with_fault(fault how, int k, bool *saved)
+static bool save_with_fault(fault how, bool beside, int k, bool *saved)
 {
     const pid_t pid = wait_fork();
     if (pid == 0) {
-        saver c = {.o = {.ranks = 2, .graph = {.buffer = true}}, .as = 2, .keep = 1, .arm = true};
+        saver c = {.o = {.ranks = 2, .graph = {.buffer = true}},
+                   .as = 2,
+                   .keep = 1,
+                   .arm = true,
+                   .beside = beside};
         faults.how = how;
         faults.left = k;
         save(&c);
@@ -226,7 +238,12 @@ static bool save_with_fault(fault how, int k, bool *saved)
 static const struct fault_row {
     const char *name;
     fault how;
-} fault_rows[] = {{"each call fails", FAIL}, {"the disk is full", FULL}, {"killed", KILL}};
+    bool beside;
+} fault_rows[] = {{"each call fails", FAIL, false},
+                  {"the disk is full", FULL, false},
+                  {"killed", KILL, false},
+                  {"each call fails beside a step", FAIL, true},
+                  {"killed beside a step", KILL, true}};
 
 static void test_fault(void **state)
 {
@@ -237,7 +254,7 @@ static void test_fault(void **state)
         empty_folder();
         saver one = {.o = {.ranks = 2, .graph = {.buffer = true}, .steps = 1}, .as = 1};
         save_fine(&one);
-        struck = save_with_fault(row->how, k, &saved);
+        struck = save_with_fault(row->how, row->beside, k, &saved);
         const uint64_t is = newest_whole(folder);
         if (is != 2 && (saved || is != 1))
             fail_msg("call %d: the newest whole one is of step %lld", k, (long long)is);
@@ -352,7 +369,7 @@ static void test_cut(void **state)
                 .from = path_of(folder, "step-3"),
                 .as = 5};
     save_fine(&on);
-    saver whole = {.o = first.o, .as = 6};
+    saver whole = {.o = first.o, .as = 6, .beside = true};
     whole.o.steps = 5;
     save_fine(&whole);
     assert_true(hash_all(path_of(folder, "step-5")) == hash_all(path_of(folder, "step-6")));
