@@ -32,7 +32,18 @@
 #define LEAST_OP 0.5e-6 // of an execution, beside its kernel
 #define LEAST_PART 0.02 // of a kind's time that isn't its products'
 
-enum { PRODUCT, ADD, NEAR, COPY, SUM, UPDATE, SMALL, KINDS, WORKS = KINDS + ZX_KIND_COUNT };
+enum {
+    PRODUCT,
+    PRODUCT_16,
+    ADD,
+    NEAR,
+    COPY,
+    SUM,
+    UPDATE,
+    SMALL,
+    KINDS,
+    WORKS = KINDS + ZX_KIND_COUNT
+};
 
 typedef struct team team;
 typedef double work_fn(team *t, uint32_t work); // does a piece; returns how much that was
@@ -127,8 +138,9 @@ static double run_update(team *t, uint32_t work ZX_UNUSED)
 }
 
 static work_fn *const fixed[KINDS] = {
-    [PRODUCT] = run_product, [ADD] = run_add,       [NEAR] = run_near,   [COPY] = run_copy,
-    [SUM] = run_sum,         [UPDATE] = run_update, [SMALL] = run_small,
+    [PRODUCT] = run_product, [PRODUCT_16] = run_product, [ADD] = run_add,
+    [NEAR] = run_near,       [COPY] = run_copy,          [SUM] = run_sum,
+    [UPDATE] = run_update,   [SMALL] = run_small,
 };
 
 // ---- a team -------------------------------------------------------------------------------------
@@ -151,17 +163,19 @@ static zx_status open_ops(team *t)
     const int64_t small = threads > 1 ? SHARED : 16;
     const struct {
         uint32_t work, op;
+        zx_dtype type;
         zx_shape x, y;
     } ops[] = {
-        {PRODUCT, ZX_OP_MATMUL, {2, {256, 768}}, {2, {768, 768}}},
-        {ADD, ZX_OP_ADD, {2, {1024, ELEMENTS / 1024}}, {2, {1024, ELEMENTS / 1024}}},
-        {NEAR, ZX_OP_ADD, {2, {128, 128}}, {2, {128, 128}}},
-        {SMALL, ZX_OP_ADD, {2, {1, small}}, {2, {1, small}}},
+        {PRODUCT, ZX_OP_MATMUL, ZX_F32, {2, {256, 768}}, {2, {768, 768}}},
+        {PRODUCT_16, ZX_OP_MATMUL, ZX_BF16, {2, {256, 768}}, {2, {768, 768}}},
+        {ADD, ZX_OP_ADD, ZX_F32, {2, {1024, ELEMENTS / 1024}}, {2, {1024, ELEMENTS / 1024}}},
+        {NEAR, ZX_OP_ADD, ZX_F32, {2, {128, 128}}, {2, {128, 128}}},
+        {SMALL, ZX_OP_ADD, ZX_F32, {2, {1, small}}, {2, {1, small}}},
     };
     ZX_TRY(zx_bench_room_open(&t->room, &t->err));
     for (size_t i = 0; i < ZX_COUNT(ops); i++)
-        ZX_TRY(zx_bench_open(&t->op[ops[i].work], ops[i].op, &t->room, &ops[i].x, &ops[i].y,
-                             threads, &t->err));
+        ZX_TRY(zx_bench_open(&t->op[ops[i].work], ops[i].op, ops[i].type, &t->room, &ops[i].x,
+                             &ops[i].y, threads, &t->err));
     for (uint32_t k = 0; k < ZX_KIND_COUNT; k++)
         ZX_TRY(zx_bench_open_kind(&t->op[KINDS + k], k, &t->room, threads, &t->err));
     return ZX_OK;
@@ -342,7 +356,8 @@ static double kind_rate_of(team *teams, uint32_t n, uint32_t kind, const zx_mach
 
 static void say(team *teams, uint32_t n, zx_machine *out)
 {
-    out->flops = out->flops_16 = rate_of(teams, n, PRODUCT);
+    out->flops = rate_of(teams, n, PRODUCT);
+    out->flops_16 = rate_of(teams, n, PRODUCT_16);
     out->memory = rate_of(teams, n, ADD);
     out->near = rate_of(teams, n, NEAR);
     out->copy = rate_of(teams, n, COPY);

@@ -13,13 +13,14 @@
 #define LABELS 4096
 
 // In no order that a processor's branches could learn, in [0, 1): variances may not be negative.
+// With 7 bits behind the point, so that halves of them are numbers of bf16 in [0, 1) too.
 static float *floats(void)
 {
     float *x = aligned_alloc(ZX_ALIGN, ROOM);
     uint32_t random = 1;
     for (size_t i = 0; x != NULL && i < ROOM / sizeof *x; i++) {
         random = random * 1664525 + 1013904223;
-        x[i] = (float)(random >> 8) / (1 << 24);
+        x[i] = (float)(random >> 25) / (1 << 7);
     }
     return x;
 }
@@ -53,7 +54,7 @@ static zx_status prepare(zx_bench_op *b, zx_err *err)
     b->call.out = b->out;
     b->call.attrs = &b->attrs;
     b->call.rng = &b->rng;
-    b->kernel = zx_cpu_kernel(b->call.op);
+    b->kernel = zx_cpu_kernel_of_any(b->call.op);
     if (b->kernel->prepare == NULL) return ZX_OK;
     ZX_TRY(b->kernel->prepare(&b->call, &bytes, &b->state, err));
     b->call.state = b->state;
@@ -82,12 +83,12 @@ static zx_status open_op(zx_bench_op *b, const zx_bench_room *room, uint32_t kin
     return prepare(b, err);
 }
 
-zx_status zx_bench_open(zx_bench_op *b, uint32_t op, const zx_bench_room *room, const zx_shape *x,
-                        const zx_shape *y, int threads, zx_err *err)
+zx_status zx_bench_open(zx_bench_op *b, uint32_t op, zx_dtype type, const zx_bench_room *room,
+                        const zx_shape *x, const zx_shape *y, int threads, zx_err *err)
 {
     *b = (zx_bench_op){.call = {.op = op, .n_in = 2, .threads = threads}};
-    float *at = lay(&b->in[0], &(zx_type){ZX_F32, *x}, room->in);
-    at = lay(&b->in[1], &(zx_type){ZX_F32, *y}, at);
+    float *at = lay(&b->in[0], &(zx_type){type, *x}, room->in);
+    at = lay(&b->in[1], &(zx_type){type, *y}, at);
     b->bytes = (size_t)(at - room->in) * sizeof *at;
     return open_op(b, room, ZX_NONE, err);
 }
@@ -119,7 +120,7 @@ zx_status zx_bench_run(zx_bench_op *b, uint32_t turn, zx_err *err)
     memcpy(in, b->in, sizeof in);
     memcpy(out, b->out, sizeof out);
     for (uint32_t i = 0; i < b->call.n_in; i++)
-        if (in[i].type.dtype == ZX_F32) in[i].data = (unsigned char *)in[i].data + on;
+        if (zx_dtype_is_float(in[i].type.dtype)) in[i].data = (unsigned char *)in[i].data + on;
     for (uint32_t i = 0; i < b->call.n_out; i++) out[i].data = (unsigned char *)out[i].data + on;
     zx_call call = b->call;
     call.in = in;

@@ -28,9 +28,9 @@ typedef struct zx_bench_op { // zeroed: none
     double amount; // of kinds
 } zx_bench_op;
 
-// An operator of two float32 matrices [rows, columns].
-zx_status zx_bench_open(zx_bench_op *b, uint32_t op, const zx_bench_room *room, const zx_shape *x,
-                        const zx_shape *y, int threads, zx_err *err);
+// An operator of two matrices [rows, columns], of float32 or bf16.
+zx_status zx_bench_open(zx_bench_op *b, uint32_t op, zx_dtype type, const zx_bench_room *room,
+                        const zx_shape *x, const zx_shape *y, int threads, zx_err *err);
 // The standard operator of a kind (sched/kinds.h).
 zx_status zx_bench_open_kind(zx_bench_op *b, uint32_t kind, const zx_bench_room *room, int threads,
                              zx_err *err);

@@ -5,6 +5,7 @@
 
 #include "graph/autodiff.h"
 #include "graph/import.h"
+#include "graph/precision.h"
 #include "proto/onnx_file.h"
 #include "runtime/eval.h"
 #include "runtime/session.h"
@@ -33,6 +34,20 @@ static const zx_optim adam = {.kind = ZX_OPTIM_ADAM,
                               .decoupled = true,
                               .bias_correction = true};
 
+typedef struct row {
+    const char *name;
+    uint32_t ranks;
+    zx_precision precision;
+    uint32_t sums; // bytes of an element that gradients are added up in; 0: as they are
+} row;
+static row rows[] = {
+    {"1 rank", 1, ZX_PREC_F32, 0},
+    {"2 ranks", 2, ZX_PREC_F32, 0},
+    {"3 ranks", 3, ZX_PREC_F32, 0},
+    {"2 ranks in bf16", 2, ZX_PREC_BF16, 4},
+    {"3 ranks in fp16, sums too", 3, ZX_PREC_F16, 0},
+};
+
 typedef struct fixture { // a model whose file says which modules it has
     zx_arena mem;
     zx_onnx_file file;
@@ -41,18 +56,19 @@ typedef struct fixture { // a model whose file says which modules it has
     zx_err err;
 } fixture;
 
-static void open_model(fixture *f, uint32_t seeds)
+static void open_model(fixture *f, uint32_t seeds, zx_precision precision)
 {
     const zx_import_options io = {.eval = &zx_cpu_eval};
     const zx_hooks_options ho = {0};
     zx_notes notes = {0};
-    zx_graph forward, both;
+    zx_graph forward, both, single;
     *f = (fixture){0};
     const char *path = ZX_TEST_DATA "/hooks/plain.onnx";
     assert_zx_ok(zx_onnx_open(&f->file, path, &f->mem, &f->err), &f->err);
     assert_zx_ok(zx_import(&f->file, &io, &f->mem, &forward, &notes, &f->err), &f->err);
     assert_zx_ok(zx_autodiff(&forward, 1.0 / seeds, &f->mem, &both, &f->err), &f->err);
-    zx_simplify(&both, &f->mem, &f->train);
+    zx_simplify(&both, &f->mem, &single);
+    zx_precision_apply(&single, precision, &f->mem, &f->train);
     assert_zx_ok(zx_hooks_make(&forward, &ho, &f->mem, &f->hooks, &notes, &f->err), &f->err);
 }
 
@@ -62,24 +78,25 @@ static void close_model(fixture *f)
     zx_arena_free(&f->mem);
 }
 
-static void make_plan(fixture *f, zx_policy_id id, uint32_t ranks, uint64_t budget, zx_arena *mem,
+static void make_plan(fixture *f, zx_policy_id id, const row *r, uint64_t budget, zx_arena *mem,
                       zx_plan *out)
 {
     uint64_t *work = ZX_NEW(mem, uint64_t, f->train.n_nodes + 1);
     assert_zx_ok(zx_session_work_bytes(&f->train, 1, work, &f->err), &f->err);
-    const zx_plan_options o = {.ranks = ranks,
+    const zx_plan_options o = {.ranks = r->ranks,
+                               .accumulate_bytes = r->sums,
                                .micro_batches = MICROS,
                                .optimizer_states = zx_optim_states(&adam),
                                .work_bytes = work,
-                               .machine = zx_machine_host(ranks, 1),
+                               .machine = zx_machine_host(r->ranks, 1),
                                .budget = budget};
     const zx_policy_input in = {.train = &f->train,
                                 .options = &o,
                                 .hooks = &f->hooks,
                                 .limits = {600, 1500, 1200, 32, INT64_MAX, 1000, MICROS, false}};
-    zx_policy_result r;
-    assert_zx_ok(zx_policy_plan(id, &in, mem, &r, &f->err), &f->err);
-    *out = r.plan;
+    zx_policy_result result;
+    assert_zx_ok(zx_policy_plan(id, &in, mem, &result, &f->err), &f->err);
+    *out = result.plan;
 }
 
 static void feed(const void *self, uint32_t input, uint64_t micro, void *to)
@@ -123,9 +140,10 @@ static int run_rank(zx_world *w, void *arg)
 
 static void test_same_bits(void **state)
 {
-    const uint32_t ranks = *(const uint32_t *)*state;
+    const row *r = *state;
+    const uint32_t ranks = r->ranks;
     fixture f;
-    open_model(&f, ranks * MICROS);
+    open_model(&f, ranks * MICROS, r->precision);
     outcome *first = ZX_NEW(&f.mem, outcome, 1), *out = ZX_NEW(&f.mem, outcome, 1);
     for (uint32_t i = 0; i < ZX_POLICY_COUNT; i++)
         for (uint32_t tight = 0; tight < 2; tight++) {
@@ -133,7 +151,7 @@ static void test_same_bits(void **state)
             zx_arena mem = {0};
             zx_plan plan;
             const char *name = zx_policy_name((zx_policy_id)i, &f.mem);
-            make_plan(&f, (zx_policy_id)i, ranks, tight ? 1 : UINT64_MAX, &mem, &plan);
+            make_plan(&f, (zx_policy_id)i, r, tight ? 1 : UINT64_MAX, &mem, &plan);
             job j = {&f.train, &plan, out};
             memset(out, 0, sizeof *out);
             run_threads(ranks, run_rank, &j);
@@ -153,11 +171,8 @@ static void test_same_bits(void **state)
 
 int main(void)
 {
-    static const uint32_t ranks[] = {1, 2, 3};
-    const struct CMUnitTest tests[] = {
-        zx_case("1 rank", test_same_bits, &ranks[0]),
-        zx_case("2 ranks", test_same_bits, &ranks[1]),
-        zx_case("3 ranks", test_same_bits, &ranks[2]),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    struct CMUnitTest tests[ZX_COUNT(rows)];
+    for (size_t i = 0; i < ZX_COUNT(rows); i++)
+        tests[i] = zx_case(rows[i].name, test_same_bits, &rows[i]);
+    return _cmocka_run_group_tests("policies", tests, ZX_COUNT(rows), NULL, NULL);
 }
