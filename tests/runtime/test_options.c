@@ -112,6 +112,33 @@ static void short_words_are_the_long_ones(void **state)
     zx_arena_free(&mem);
 }
 
+static void an_argument_may_be_left_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *argv[6];
+        const char *run, *model;
+    } rows[] = {{{"zerox", "train", "--resume"}, NULL, NULL},
+                {{"zerox", "train", "--resume", "--steps", "3"}, NULL, NULL},
+                {{"zerox", "train", "--resume", "runs/a", "m.onnx"}, "runs/a", "m.onnx"},
+                {{"zerox", "train", "--resume=runs/a"}, "runs/a", NULL},
+                {{"zerox", "train", "m.onnx", "--resume", "runs/a"}, "runs/a", "m.onnx"}};
+    for (size_t i = 0; i < ZX_COUNT(rows); i++) {
+        int n = 0;
+        while (n < 6 && rows[i].argv[n] != NULL) n++;
+        zx_arena mem = {0};
+        zx_err err = {0};
+        zx_options o;
+        char *const *argv = (char *const *)(uintptr_t)rows[i].argv;
+        assert_zx_ok(zx_options_parse(n, argv, &mem, &o, &err), &err);
+        assert_true(zx_given(&o, ZX_OPT_RESUME));
+        const char *run = zx_given_text(&o, ZX_OPT_RESUME);
+        assert_true(run == rows[i].run || (run != NULL && strcmp(run, rows[i].run) == 0));
+        assert_true((o.operand == NULL) == (rows[i].model == NULL));
+        zx_arena_free(&mem);
+    }
+}
+
 static void help_lists_a_commands_options_only(void **state)
 {
     (void)state;
@@ -119,7 +146,7 @@ static void help_lists_a_commands_options_only(void **state)
     zx_options_help(ZX_CMD_PLAN, &out);
     assert_non_null(strstr(out.at, "--instructions"));
     assert_non_null(strstr(out.at, "--config, --deepspeed_config FILE"));
-    assert_null(strstr(out.at, "--save"));
+    assert_null(strstr(out.at, "--save DIR"));
     assert_null(strstr(out.at, "--wire-delay"));
     for (const char *line = out.at; *line != '\0'; line += strcspn(line, "\n") + 1)
         assert_in_range(strcspn(line, "\n"), 0, 100);
@@ -150,11 +177,12 @@ static void small_texts(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + 4];
+    struct CMUnitTest tests[ZX_COUNT(rows) + 5];
     size_t n = 0;
     for (; n < ZX_COUNT(rows); n++) tests[n] = zx_case(rows[n].name, test_row, &rows[n]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(values_are_kept);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(short_words_are_the_long_ones);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(an_argument_may_be_left_out);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(help_lists_a_commands_options_only);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(small_texts);
     return cmocka_run_group_tests(tests, NULL, NULL);
