@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/autodiff.h"
 #include "graph/base/text.h"
+#include "graph/count_loss.h"
 
 #include <string.h>
 
@@ -38,7 +39,7 @@ static uint8_t *find_needed(const zx_graph *g, zx_arena *mem)
         for (uint32_t k = 0; k < n->n_out; k++)
             if (is_float(g, g->refs[n->out + k])) flags[g->refs[n->out + k]] |= FROM_PARAM;
     }
-    flags[g->loss] |= TO_LOSS;
+    flags[zx_loss_differentiated(g)] |= TO_LOSS;
     for (uint32_t i = g->n_nodes; i-- > 0;) {
         const zx_node *n = &g->nodes[i];
         uint8_t to = 0;
@@ -100,7 +101,7 @@ static zx_status check_paths(const zx_graph *g, const uint8_t *flags, zx_arena *
 
 static zx_status check_loss(const zx_graph *g, const uint8_t *flags, zx_err *err)
 {
-    if (flags[g->loss] == NEEDED) return ZX_OK;
+    if (flags[zx_loss_differentiated(g)] == NEEDED) return ZX_OK;
     zx_status st = ZX_FAIL(err, ZX_E_UNSUPPORTED,
                            "the loss depends on no parameter, so there is nothing to train");
     zx_err_hint(err,
@@ -268,7 +269,8 @@ zx_status zx_autodiff(const zx_graph *forward, double seed, zx_arena *mem, zx_gr
     const float first = (float)seed; // a constant of its own, also where there is an equal one
     b.g.seed = zx_build_const(&b, zx_arena_printf(mem, "%g", seed), &(zx_type){.dtype = ZX_F32},
                               zx_arena_copy(mem, &first, sizeof first));
-    w.of[forward->loss] = zx_build_expand(&b, b.g.seed, zx_shape_of(&b, forward->loss));
+    const uint32_t loss = zx_loss_differentiated(forward);
+    w.of[loss] = zx_build_expand(&b, b.g.seed, zx_shape_of(&b, loss));
     for (uint32_t i = forward->n_nodes; i-- > 0;) {
         zx_err one = {0};
         if (back(&w, forward, i, &one) == ZX_OK) continue;

@@ -51,7 +51,9 @@ typedef struct zx_import_options {
     const char *const *buffers;
     bool keep_ties;              // don't split merged equal weights
     bool batch_norm_as_exported; // zerox.batch_norm: "as_exported"
-    zx_loss_kind loss;           // GRAPH: the graph's scalar output
+    bool inference;    // for evaluation: nothing is dropped, batches are normalised by the running
+                       // statistics, also where the export trains
+    zx_loss_kind loss; // GRAPH: the graph's scalar output
     const char *loss_prediction,
         *loss_label;           // names, for the other kinds; the label may be a new input
     int64_t loss_ignore_index; // cross_entropy; -100 by default

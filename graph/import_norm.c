@@ -182,15 +182,17 @@ void zx_lower_batch_norm(zx_imp *c)
     for (uint32_t i = 0; i < 5; i++) in[i] = zx_in(c, i);
     const double eps = epsilon(c), momentum = zx_float(c, "momentum", 0.9);
     // Before opset 14 further outputs stand for training form.
-    const bool training =
+    const bool as_exported = c->options->batch_norm_as_exported || c->options->inference;
+    const bool exported =
         c->node->opset < 14 ? c->node->n_out > 1 : zx_int(c, "training_mode", 0) != 0;
+    const bool training = exported && !c->options->inference;
     if (!zx_ok(c)) return;
     zx_iparam *mean = statistic(c, 3), *var = statistic(c, 4);
     // A module that is called twice updates its statistics twice.
     if (mean) in[3] = mean->now;
     if (var) in[4] = var->now;
     const uint32_t rank = zx_rank(c, in[0]);
-    if (!training && c->options->batch_norm_as_exported) {
+    if (!training && as_exported) {
         uint32_t y = zx_e2(c, ZX_OP_SUB, ZX_NO_ATTRS, in[0], zx_channel(c, in[3], rank));
         const uint32_t shifted = add(c, in[4], zx_k(c, zx_t(c, in[4]), eps));
         const uint32_t inv =
@@ -294,7 +296,7 @@ void zx_lower_dropout(zx_imp *c)
                 "Dropout's mask is read by another node: that isn't supported");
         return;
     }
-    if (!training || ratio == 0) {
+    if (!training || ratio == 0 || c->options->inference) {
         zx_out(c, 0, x);
         return;
     }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "graph/count_loss.h"
 #include "graph/import_priv.h"
 
 // Outputs that stay f32, since 16 bits would lose what they are for: losses, log-probabilities, and
@@ -53,6 +54,10 @@ static bool *find_stays(const zx_graph *g, const uint32_t *root, zx_arena *mem)
             if (stays_f32(n->op, o)) stay[root[zx_node_out(g, n, o)]] = true;
     }
     if (g->loss != ZX_NONE) stay[root[g->loss]] = true;
+    bool *counts = ZX_NEW(mem, bool, g->n_values + 1);
+    zx_loss_mark_count(g, counts);
+    for (uint32_t v = 0; v < g->n_values; v++)
+        if (counts[v]) stay[root[v]] = true;
     if (g->seed != ZX_NONE) stay[root[g->seed]] = true; // 1/6 in 16 bits is off by 0.1 %
     for (uint32_t b = 0; b < g->n_buffers; b++)
         if (g->buffers[b].next != ZX_NONE) stay[root[g->buffers[b].next]] = true;

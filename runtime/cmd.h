@@ -4,6 +4,7 @@
 #ifndef ZX_RUNTIME_CMD_H
 #define ZX_RUNTIME_CMD_H
 
+#include "graph/count_loss.h"
 #include "graph/preset.h"
 #include "proto/onnx_file.h"
 #include "runtime/backend.h"
@@ -25,6 +26,7 @@ int zx_cmd_new(const zx_options *o, zx_err *err);
 int zx_cmd_diff(const zx_options *o, zx_err *err);
 int zx_cmd_show(const zx_options *o, zx_err *err);
 int zx_cmd_convert(const zx_options *o, zx_err *err);
+int zx_cmd_report(const zx_options *o, zx_err *err);
 int zx_cmd_machine(const zx_options *o, zx_err *err);
 
 void zx_cmd_say(const char *fmt, ...) ZX_PRINTF(1, 2);   // a line on stderr
@@ -67,6 +69,7 @@ typedef struct zx_job {
     zx_text preset_bytes;        // and the file that it stands for
     zx_graph forward, train;     // train: as it is planned
     zx_graph plain;              // in float32, and nothing is recomputed
+    zx_counted counted;          // zerox.loss_average: how train's loss is counted
     zx_variant variant;          // of it, that train is
     uint64_t n_elements;         // of all parameters
 } zx_job;
@@ -81,6 +84,9 @@ zx_status zx_job_open_preset(zx_job *job, const zx_options *o, uint32_t ranks,
 zx_status zx_job_open_config(zx_job *job, const zx_options *o, uint32_t ranks, zx_err *err);
 // Imports; forward_only stops there (check), else also data is bound and the train graph made.
 zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err);
+// The model in inference form, fused: nothing is dropped, batches are normalised by the running
+// statistics. After zx_job_import.
+zx_status zx_job_import_inference(zx_job *job, zx_graph *out, zx_err *err);
 // job->plain of job->forward, and ->train as job->recompute says.
 zx_status zx_job_train_graph(zx_job *job, zx_err *err);
 // What a planner is told; finds the machine, and with it the budget.
@@ -99,6 +105,12 @@ zx_status zx_job_work_bytes(zx_job *job, zx_arena *mem, const uint64_t **out, zx
 zx_status zx_job_plan(zx_job *job, zx_arena *mem, zx_plan *plan, zx_err *err);
 // What in a config would give a model without a loss one, with its own names, as JSON.
 const char *zx_job_loss_example(zx_job *job);
+// For sessions: the labels that the gradient is averaged over; 0: they aren't counted.
+static inline double zx_job_labels(const zx_job *job)
+{
+    const uint64_t micros = (uint64_t)job->ranks * (uint64_t)job->batch.accumulate;
+    return job->counted.counts ? (double)(job->counted.labels * micros) : 0;
+}
 void zx_job_say_notes(zx_job *job); // those that weren't said yet
 void zx_job_close(zx_job *job);     // accepts a zeroed or half-open one
 

@@ -182,6 +182,7 @@ static zx_session_options session_options(const running *v)
                                 .seed = job->seed,
                                 .optim = job->optim,
                                 .clip = job->clip,
+                                .labels = zx_job_labels(job),
                                 .feed = zx_data_feed(job->data),
                                 .bandwidth = v->k.ask.bandwidth,
                                 .latency_seconds = v->k.ask.latency,

@@ -19,7 +19,7 @@ zx_status zx_cmd_decisions_check(const zx_options *o, bool *decisions, zx_err *e
     } never[] = {{ZX_OPT_UNIT, "--unit"},     {ZX_OPT_INSTRUCTIONS, "--instructions"},
                  {ZX_OPT_BUDGET, "--budget"}, {ZX_OPT_NO_OVERLAP, "--no-overlap"},
                  {ZX_OPT_FORM, "--form"},     {ZX_OPT_MACHINE, "--machine"},
-                 {ZX_OPT_REPORT, "--report"}};
+                 {ZX_OPT_REPORT, "--report"}, {ZX_OPT_EVAL_DATA, "--eval-data"}};
     *decisions = format != NULL && strcmp(format, "decisions") == 0;
     if (!*decisions && zx_given(o, ZX_OPT_MICRO_BATCHES)) {
         zx_err_hint(err, "gradient_accumulation_steps of the config");

@@ -303,6 +303,21 @@ static void name_loss(zx_job *job, zx_err *err)
                 zx_job_loss_example(job));
 }
 
+// zerox.loss_average: job->forward with a loss that tells its labels.
+static zx_status count_labels(zx_job *job, zx_err *err)
+{
+    const char *over = zx_config_get(&job->config, "zerox.loss_average")->text;
+    zx_graph counted;
+    if (strcmp(over, "tokens") != 0) return ZX_OK;
+    ZX_TRY(zx_loss_count(&job->forward, false, &job->mem, &counted, &job->counted, err));
+    job->forward = counted;
+    if (!job->counted.counts)
+        zx_note(&job->notes, &job->mem,
+                "zerox.loss_average: the loss is no mean over labels that count alike; "
+                "micro-batches are averaged");
+    return ZX_OK;
+}
+
 zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
 {
     zx_import_options io;
@@ -328,15 +343,28 @@ zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
     if (job->data != NULL)
         ZX_TRY(
             zx_data_bind(job->data, &job->forward, job->batch.micro, per_step, &job->notes, err));
+    ZX_TRY(count_labels(job, err));
     return zx_job_train_graph(job, err);
+}
+
+zx_status zx_job_import_inference(zx_job *job, zx_graph *out, zx_err *err)
+{
+    zx_import_options io;
+    zx_notes said = {0}; // when the model was imported for training
+    zx_graph plain;
+    ZX_TRY(import_options(job, false, &io, err));
+    io.inference = true;
+    ZX_TRY(zx_import(&job->file, &io, &job->mem, &plain, &said, err));
+    return zx_job_fuse_of(job, &plain, NULL, out, err);
 }
 
 zx_status zx_job_train_graph(zx_job *job, zx_err *err)
 {
-    const uint32_t per_step = job->ranks * (uint32_t)job->batch.accumulate;
+    const uint64_t micros = job->ranks * (uint64_t)job->batch.accumulate;
+    const uint64_t per_step = micros * (job->counted.counts ? job->counted.labels : 1);
     zx_graph full;
     zx_variant v;
-    ZX_TRY(zx_autodiff(&job->forward, 1.0 / per_step, &job->mem, &full, err));
+    ZX_TRY(zx_autodiff(&job->forward, 1.0 / (double)per_step, &job->mem, &full, err));
     zx_simplify(&full, &job->mem, &job->plain);
     ZX_TRY(zx_job_epilogues(job, err));
     ZX_TRY(zx_variant_make(job, job->recompute, job->variant.again, &job->mem, &v, err));

@@ -6,6 +6,7 @@
 #include "runtime/cmd_plan.h"
 #include "runtime/cmd_plan_auto.h"
 #include "runtime/job_certificate.h"
+#include "runtime/job_eval.h"
 #include "runtime/job_policy.h"
 #include "runtime/outfile.h"
 #include "runtime/planfile.h"
@@ -68,6 +69,8 @@ typedef struct planned {
     uint64_t asked;             // the budget that a policy went over
     zx_certificate certificate; // of zerox's own
     zx_robust robust;           // of another policy, where it was asked for
+    zx_job_eval eval;           // planned as well, where that is asked for
+    zx_plan eval_plan;
 } planned;
 
 // What a policy is beside its plan.
@@ -130,6 +133,7 @@ static void show(const zx_job *job, const planned *p, plan_format format, zx_tex
     if (p->result.over) shown.budget = p->asked;
     zx_explain_summary(&shown, zx_job_whose_budget(job, plan), out);
     put_policy(job, p, out);
+    if (p->eval.on) zx_job_eval_text(job, &p->eval, &p->eval_plan, plan, out);
 }
 
 // -o takes what --format shows, or without it the plan itself.
@@ -220,6 +224,7 @@ static zx_status make_plan(zx_job *job, planned *p, zx_err *err)
     zx_policy_input in;
     zx_plan *plan = &p->result.plan;
     if (p->id == ZX_POLICY_ZEROX) {
+        if (p->eval.on) ZX_TRY(zx_job_eval_plan(job, &p->eval, &p->eval_plan, err));
         ZX_TRY(zx_job_plan(job, &job->mem, plan, err));
         return zx_job_certificate(job, &job->planned, plan, &p->certificate, err);
     }
@@ -229,6 +234,15 @@ static zx_status make_plan(zx_job *job, planned *p, zx_err *err)
     if (zx_given(job->o, ZX_OPT_JITTER))
         zx_robust_make(&job->train, &in.options->machine, in.times, plan, &p->robust);
     return ZX_OK;
+}
+
+static zx_status open_eval(zx_job *job, planned *p, zx_err *err)
+{
+    const bool own = p->id == ZX_POLICY_ZEROX && !zx_given(job->o, ZX_OPT_MACHINE);
+    if (own) return zx_job_eval_open(job, &p->eval, err);
+    if (!zx_given(job->o, ZX_OPT_EVAL_DATA)) return ZX_OK;
+    return ZX_FAIL(err, ZX_E_USAGE,
+                   "--eval-data: evaluation is planned by zerox's own planner, for this host");
 }
 
 // A GPU's kernels want another scratch, and have another memory.
@@ -266,6 +280,7 @@ int zx_cmd_plan(const zx_options *o, zx_err *err)
     if (st == ZX_OK && zx_policy_has_hooks(p.id)) zx_cmd_drop_idle_notes(&job.notes);
     if (st == ZX_OK) st = check_policy(&job, p.id, err);
     if (st == ZX_OK) st = zx_job_import(&job, false, err);
+    if (st == ZX_OK) st = open_eval(&job, &p, err);
     zx_job_say_notes(&job);
     if (st == ZX_OK) st = check_unit(&job, err);
     if (st == ZX_OK) st = make_plan(&job, &p, err);
@@ -276,6 +291,7 @@ int zx_cmd_plan(const zx_options *o, zx_err *err)
     }
     if (st == ZX_OK) st = put_report(&job, &p.result.plan, err);
     zx_text_free(&out);
+    zx_job_eval_close(&p.eval);
     zx_job_close(&job);
     return zx_status_exit(st);
 }

@@ -42,6 +42,7 @@ static zx_status check_options(const zx_options *o, bool *json, zx_err *err)
                  {ZX_OPT_UNIT, "--unit"},
                  {ZX_OPT_INSTRUCTIONS, "--instructions"},
                  {ZX_OPT_REPORT, "--report"},
+                 {ZX_OPT_EVAL_DATA, "--eval-data"},
                  {ZX_OPT_BACKEND, "--backend"}};
     const char *format = zx_given_text(o, ZX_OPT_FORMAT);
     for (size_t i = 0; i < ZX_COUNT(other); i++)

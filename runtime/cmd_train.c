@@ -94,6 +94,9 @@ static zx_status check_same(const zx_train *t, zx_err *err)
     zx_text_put(&text, "%s %llu %llu %llu", zx_given(o, ZX_OPT_SAVE_ASYNC) ? " beside" : "",
                 (unsigned long long)t->replan.after, (unsigned long long)t->saving.every,
                 (unsigned long long)t->from.state.steps);
+    zx_text_put(&text, " %llu", (unsigned long long)t->watch.every);
+    zx_train_eval_words(t, &text);
+    for (uint32_t i = 0; i < t->watch.n; i++) zx_text_put(&text, " %u", t->watch.params[i]);
     for (size_t i = 0; i < text.n; i++)
         hash = (hash ^ (unsigned char)text.at[i]) * UINT64_C(1099511628211);
     zx_text_free(&text);
@@ -131,13 +134,14 @@ static zx_status plan_on_rank0(zx_train *t, zx_text *packed, zx_err *err)
 }
 
 // Rank 0 sends; every rank unpacks and checks, and all compare the plan's hash.
-zx_status zx_train_share_plan(zx_train *t, zx_text *packed, zx_plan *out, zx_err *err)
+zx_status zx_train_share_plan(zx_train *t, const zx_graph *g, zx_text *packed, zx_plan *out,
+                              zx_err *err)
 {
     size_t n = packed->n;
     void *bytes = packed->at;
     zx_status st = zx_world_send(t->world, &bytes, &n, err);
     if (st == ZX_OK) st = zx_plan_unpack(bytes, n, &t->job.mem, out, err);
-    if (st == ZX_OK) st = zx_plan_check(&t->job.train, out, err);
+    if (st == ZX_OK) st = zx_plan_check(g, out, err);
     st = zx_world_agree(t->world, st, err);
     if (st == ZX_OK) st = zx_world_same(t->world, "plan", zx_plan_hash(out), err);
     if (bytes != packed->at) free(bytes);
@@ -156,9 +160,10 @@ static zx_status share_variant(zx_train *t, zx_err *err)
 static zx_status share_plan(zx_train *t, zx_err *err)
 {
     zx_text packed = {0};
+    ZX_TRY(zx_train_eval_plan(t, err)); // first: training takes what it leaves
     zx_status st = zx_world_agree(t->world, plan_on_rank0(t, &packed, err), err);
     if (st == ZX_OK) st = share_variant(t, err);
-    if (st == ZX_OK) st = zx_train_share_plan(t, &packed, &t->plan, err);
+    if (st == ZX_OK) st = zx_train_share_plan(t, &t->job.train, &packed, &t->plan, err);
     zx_text_free(&packed);
     return st;
 }
@@ -175,6 +180,7 @@ static void say_plan(const zx_train *t)
                t->job.ranks > 1 ? zx_progress_time(t->plan.exposed_seconds, exposed) : "");
     if (t->certificate != NULL) // without its last '\n'
         zx_cmd_say("%.*s", (int)(strlen(t->certificate) - 1), t->certificate);
+    zx_train_eval_say(t);
     zx_cmd_say("outside the plan: %s before the first step",
                zx_text_size(zx_memory_pss(), outside));
 }
@@ -192,6 +198,7 @@ static void complete_config(zx_train *t)
                        : in_file                     ? ZX_FROM_FILE
                                                      : ZX_FROM_DEFAULT);
     zx_text_free(&data);
+    zx_train_eval_complete(t);
     if (!zx_given(job->o, ZX_OPT_DIM)) return;
     json_t *dims = json_object();
     const zx_config_value *had = zx_config_get(&job->config, "zerox.dims");
@@ -226,6 +233,9 @@ static void run_json(const zx_train *t, zx_text *out)
     zx_text_put(out, ", \"budget_bytes\": %llu, \"planned_peak_bytes\": %llu, \"held_bytes\": %llu",
                 (unsigned long long)t->plan.budget, (unsigned long long)t->plan.arena_bytes,
                 (unsigned long long)t->plan.held_bytes);
+    if (t->eval.of.on)
+        zx_text_put(out, ", \"eval_peak_bytes\": %llu",
+                    (unsigned long long)t->eval.plan.arena_bytes);
     if (job->variant.n > 0)
         zx_text_put(out, ", \"recomputed\": \"%s\"",
                     zx_variant_text(&job->variant, (zx_arena *)(uintptr_t)&job->mem));
@@ -278,8 +288,7 @@ static zx_status make_files(zx_train *t, zx_err *err)
     if (t->saving.every > 0) ZX_TRY(zx_ckpt_folder_check(t->saving.folder, &job->mem, err));
     ZX_TRY(write_files(t, err));
     if (t->files.dir != NULL) zx_cmd_say("run: %s", zx_text_safe(&job->mem, t->files.dir));
-    if (t->resume == NULL) return zx_log_open(&t->log, t->files.log, err);
-    return zx_log_resume(&t->log, t->files.log, t->before, &job->mem, err);
+    return zx_train_monitor_open(t, err);
 }
 
 static bool by_host_memory(const zx_options *o)
@@ -304,12 +313,14 @@ zx_session_options zx_train_session_options(const zx_train *t)
         .seed = job->seed,
         .optim = job->optim,
         .clip = job->clip,
+        .labels = zx_job_labels(job),
         .feed = zx_data_feed(job->data),
         .latency_seconds = delay,
         .poison = zx_given(job->o, ZX_OPT_POISON),
         .touch = true,
         .dump_grads = zx_given(job->o, ZX_OPT_DUMP_GRADS),
-        .profile = zx_given(job->o, ZX_OPT_REPORT) || zx_given(job->o, ZX_OPT_PROFILE),
+        .profile = zx_given(job->o, ZX_OPT_REPORT) || zx_given(job->o, ZX_OPT_PROFILE) ||
+                   zx_train_breaks_down(t),
         .values = zx_train_values(t),
     };
 }
@@ -317,7 +328,8 @@ zx_session_options zx_train_session_options(const zx_train *t)
 static zx_status open_session(zx_train *t, zx_err *err)
 {
     const zx_session_options so = zx_train_session_options(t);
-    return zx_session_open(&t->job.train, &t->plan, &so, &t->session, err);
+    ZX_TRY(zx_session_open(&t->job.train, &t->plan, &so, &t->session, err));
+    return zx_train_eval_session(t, err);
 }
 
 // By host memory ranks may share a device.
@@ -343,9 +355,11 @@ static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
     if (first) say_header(t);
     ZX_TRY(zx_train_find_checkpoint(t, err));
     zx_status st = zx_job_import(&t->job, false, err);
+    if (st == ZX_OK) st = zx_train_eval_open(t, err);
     if (st == ZX_OK) st = count_steps(t, err);
     if (st == ZX_OK) zx_train_replan_open(t);
     zx_train_saving_open(t);
+    if (st == ZX_OK) st = zx_train_monitor_check(t, err);
     ZX_TRY(zx_world_agree(w, st, err));
     ZX_TRY(check_same(t, err));
     if (first) say_model(t);
@@ -378,7 +392,8 @@ static void say_summary(const zx_train *t, bool stopped)
     else
         snprintf(what, sizeof what, "done: %llu step%s", done, done == 1 ? "" : "s");
     // Libraries make their kernels, and threads what they need, in the first step.
-    const uint64_t planned = t->job.site.gpu == NULL ? t->peak_bytes : 0;
+    const uint64_t both = t->peak_bytes + (t->eval.of.on ? t->eval.plan.arena_bytes : 0);
+    const uint64_t planned = t->job.site.gpu == NULL ? both : 0;
     const uint64_t rest = t->resident_bytes > planned ? t->resident_bytes - planned : 0;
     zx_cmd_say(
         "%s%s in %s (%s each), loss %#.4g -> %#.4g, peak %s as planned%s, resident %s, %s of it "
@@ -419,7 +434,6 @@ static int train_rank(void *arg, zx_world *world, zx_err *err)
     t->world = world;
     t->resume = call->resume;
     t->from.fd = -1;
-    t->log = ZX_LOG_CLOSED;
     zx_status st = prepare(t, call, err);
     bool stopped = false;
     if (st == ZX_OK) {
@@ -440,9 +454,11 @@ static int train_rank(void *arg, zx_world *world, zx_err *err)
             settle_last(t, &st, err);
         if (st == ZX_OK && zx_world_rank(world) == 0) st = zx_train_pictures(t, err);
         if (st == ZX_OK && zx_world_rank(world) == 0) say_summary(t, stopped);
+        if (st == ZX_OK && t->monitor != NULL) st = zx_monitor_end(t->monitor, err);
         zx_launch_watch(NULL);
     }
-    zx_log_close(&t->log);
+    zx_monitor_close(t->monitor);
+    zx_train_eval_close(t);
     zx_train_saving_close(t);
     zx_train_close_session(t);
     zx_ckpt_close(&t->from);

@@ -7,7 +7,8 @@
 #include "runtime/ckpt.h"
 #include "runtime/cmd.h"
 #include "runtime/init_from.h"
-#include "runtime/log.h"
+#include "runtime/job_eval.h"
+#include "runtime/monitor.h"
 #include "runtime/progress.h"
 #include "runtime/resume.h"
 #include "runtime/rundir.h"
@@ -26,6 +27,26 @@ typedef struct zx_saving { // checkpoints of this run
     zx_ckpt_saving *under_way;
 } zx_saving;
 
+typedef struct zx_watch { // --watch
+    uint32_t n;
+    uint32_t *params; // of the graph
+    uint64_t every;
+    double *weights, *grads; // of the last step that was looked at
+    zx_watched *shown;
+} zx_watch;
+
+typedef struct zx_eval_run { // --eval-data
+    zx_job_eval of;
+    zx_plan plan;
+    zx_session *session;
+    // Of the last evaluation:
+    uint64_t at; // steps done then; 0: there was none
+    double loss, labels, seconds;
+    double best;
+    uint64_t best_at;
+    uint32_t worse; // since the best one
+} zx_eval_run;
+
 typedef struct zx_train {
     zx_job job;
     zx_world *world;
@@ -37,7 +58,7 @@ typedef struct zx_train {
     uint64_t steps;
     zx_replan replan;
     zx_rundir files;         // on rank 0
-    zx_log log;              // likewise
+    zx_monitor *monitor;     // likewise
     const zx_resume *resume; // NULL: a run of its own
     zx_ckpt from;            // what it goes on from
     zx_ckpt_values values;   // of it, as the session's
@@ -45,6 +66,8 @@ typedef struct zx_train {
     zx_saving saving;
     zx_train_state state; // between two steps
     uint64_t before;      // steps done when this process began
+    zx_watch watch;
+    zx_eval_run eval;
     // What came out.
     uint64_t done, peak_bytes, resident_bytes;
     zx_loss_scale loss_scale; // of the next step
@@ -58,7 +81,8 @@ zx_status zx_train_load_plan(zx_job *job, const char *path, zx_plan *plan, zx_er
 zx_status zx_train_certify(zx_train *t, const zx_plan_options *o, const zx_plan *plan, zx_err *err);
 zx_session_options zx_train_session_options(const zx_train *t);
 // What rank 0 has packed (others: nothing) to all, checked by all.
-zx_status zx_train_share_plan(zx_train *t, zx_text *packed, zx_plan *out, zx_err *err);
+zx_status zx_train_share_plan(zx_train *t, const zx_graph *g, zx_text *packed, zx_plan *out,
+                              zx_err *err);
 // plan.txt of the run's folder: what is said first, then t->plan. On rank 0.
 zx_status zx_train_write_plan(zx_train *t, const char *head, zx_err *err);
 
@@ -98,6 +122,40 @@ zx_status zx_train_save_settle(zx_train *t, bool last, zx_err *err);
 // Runs the steps: log rows, progress, the first step's gradients. *stopped: a signal ended it.
 // E_DIVERGED, with the first bad node, for a step that wasn't applied where it isn't to be skipped.
 zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err);
+
+// ---- cmd_train_monitor.c: a step's figures, for log.jsonl and monitors
+// ---------------------------- Before a session is opened: reads --watch and judges what the config
+// asks for. On all ranks.
+zx_status zx_train_monitor_check(zx_train *t, zx_err *err);
+// Whether instructions have to be timed for what the config asks for.
+bool zx_train_breaks_down(const zx_train *t);
+zx_status zx_train_monitor_open(zx_train *t, zx_err *err); // on rank 0
+// After a step that is counted in t->done, on all ranks: looks at what is watched.
+zx_status zx_train_watch(zx_train *t, zx_err *err);
+// Gives the step to the monitors, and to the flops profiler if it is its step. On rank 0.
+zx_status zx_train_monitor_step(zx_train *t, const zx_step_report *r, zx_err *err);
+// "time (ms) | fwd: 1.20 | ..." where it is due; NULL. On rank 0.
+const char *zx_train_breakdown(zx_train *t, const zx_step_report *r, zx_text *out);
+// What clipping multiplied the step's gradient by; 1: nothing.
+double zx_train_clip_factor(const zx_train *t, const zx_step_report *r);
+
+// ---- cmd_train_eval.c: the loss on data that isn't trained on
+// ------------------------------------ Before the steps, in this order, on all ranks: data and
+// graph; the plan, which leaves the rest of the budget to training; the session.
+zx_status zx_train_eval_open(zx_train *t, zx_err *err);
+zx_status zx_train_eval_plan(zx_train *t, zx_err *err);
+zx_status zx_train_eval_session(zx_train *t, zx_err *err);
+void zx_train_eval_words(const zx_train *t, zx_text *out); // what has to be the same on all ranks
+void zx_train_eval_complete(zx_train *t);                  // the config's keys
+void zx_train_eval_say(const zx_train *t);                 // a line of the plan
+// After a step that was applied, on all ranks; last: of the run. *enough: the run is to end early.
+zx_status zx_train_eval_step(zx_train *t, bool last, bool *enough, zx_err *err);
+// Whether the step that was just done was evaluated.
+static inline bool zx_train_evaluated(const zx_train *t)
+{
+    return t->eval.of.on && t->eval.at == t->done;
+}
+void zx_train_eval_close(zx_train *t);
 
 // --report and --profile: the last step as rank 0 measured it. Call on rank 0.
 zx_status zx_train_pictures(zx_train *t, zx_err *err);

@@ -150,6 +150,8 @@ static void show(zx_train *t, showing *v, const zx_step_report *r, bool last)
         .eta = (now - v->started) / (double)(t->done - t->before) * (double)(t->steps - t->done),
         .exposed_seconds = t->job.ranks > 1 ? r->exposed_seconds : -1,
         .resident_bytes = t->resident_bytes,
+        .clip_factor = zx_train_clip_factor(t, r),
+        .eval_loss = zx_train_evaluated(t) ? t->eval.loss : 0,
     };
     zx_text line = {0};
     if (v->style.in_place) zx_text_put(&line, "\r");
@@ -179,22 +181,41 @@ static void show_deepspeed_line(const zx_train *t, showing *v)
                    (unsigned long long)t->state.skipped_steps, o->lr, o->momentum);
 }
 
-static zx_status write_row(zx_train *t, const zx_step_report *r, zx_err *err)
+static void show_breakdown(zx_train *t, showing *v, const zx_step_report *r)
 {
-    const zx_log_row row = {
-        .step = t->done,
-        .loss = r->loss,
-        .grad_norm = r->grad_norm,
-        .lr = t->job.optim.lr,
-        .step_seconds = r->seconds,
-        .compute_seconds = r->compute_seconds,
-        .exposed_comm_seconds = r->exposed_seconds,
-        .peak_bytes = r->peak_bytes,
-        .resident_bytes = t->resident_bytes,
-        .loss_scale = is_fp16(t) ? r->loss_scale : 0,
-        .skipped = t->state.skipped_steps,
-    };
-    return zx_log_write(&t->log, &row, err);
+    zx_text text = {0};
+    const char *line = zx_train_breakdown(t, r, &text);
+    if (line != NULL && v->open) fputc('\n', stderr);
+    if (line != NULL) v->open = false;
+    if (line != NULL) zx_cmd_say("%s", line);
+    zx_text_free(&text);
+}
+
+static void show_evaluation(zx_train *t, showing *v, bool enough)
+{
+    const zx_eval_run *e = &t->eval;
+    char time[ZX_BYTES_TEXT], labels[ZX_BYTES_TEXT];
+    if (!zx_train_evaluated(t)) return;
+    if (v->open) fputc('\n', stderr);
+    v->open = false;
+    zx_progress_time(e->seconds, time);
+    if (e->of.counted.counts)
+        zx_cmd_say("evaluation: loss %#.6g, perplexity %#.6g over %s labels, in %s", e->loss,
+                   exp(e->loss), zx_text_count(e->labels, labels), time);
+    else
+        zx_cmd_say("evaluation: loss %#.6g, in %s", e->loss, time);
+    if (enough)
+        zx_cmd_say("stopped early: no evaluation since step %llu had a loss below %#.6g - %g",
+                   (unsigned long long)e->best_at, e->best, e->of.min_delta);
+}
+
+static void say_lost_monitors(zx_train *t, showing *v)
+{
+    for (const char *why; (why = zx_monitor_lost(t->monitor)) != NULL;) {
+        if (v->open) fputc('\n', stderr);
+        v->open = false;
+        zx_cmd_say("note: %s: no more is written there, training goes on", why);
+    }
 }
 
 // ---- steps --------------------------------------------------------------------------------------
@@ -241,8 +262,10 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
     sampling s = {.at = v.started};
     zx_status st = ZX_OK, written = ZX_OK;
     zx_err writing = {0};
+    bool enough = false;
     *stopped = false;
-    for (uint64_t step = t->before; st == ZX_OK && step < t->steps && !*stopped; step++) {
+    for (uint64_t step = t->before; st == ZX_OK && step < t->steps && !*stopped && !enough;
+         step++) {
         const uint64_t micro = t->state.samples / (uint64_t)t->job.batch.micro;
         zx_step_report r;
         st = plan_again(t, &v, err);
@@ -257,15 +280,20 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
         *stopped = r.stop && step + 1 < t->steps;
         const bool last = step + 1 == t->steps || *stopped || !on;
         st = sample_memory(t, &s, last, err);
+        if (st == ZX_OK) st = zx_train_watch(t, err);
+        if (st == ZX_OK && r.applied) st = zx_train_eval_step(t, last && !*stopped, &enough, err);
         if (st == ZX_OK && step == 0 && zx_given(t->job.o, ZX_OPT_DUMP_GRADS)) {
             st = zx_save_grads(t->session, t->world, &t->job.train, t->files.grads, err);
             if (st == ZX_OK && first) zx_cmd_wrote(t->files.grads, &t->job.mem);
         }
         if (first && st == ZX_OK && written == ZX_OK) {
-            written = write_row(t, &r, &writing);
+            written = zx_train_monitor_step(t, &r, &writing);
+            say_lost_monitors(t, &v);
             if (written != ZX_OK) zx_session_ask_stop(t->session); // the others learn of it by that
-            show(t, &v, &r, last);
+            show(t, &v, &r, last || enough);
             show_deepspeed_line(t, &v);
+            show_breakdown(t, &v, &r);
+            show_evaluation(t, &v, enough);
         }
         if (st == ZX_OK && on && !last) st = save_between(t, &v, err);
         if (st == ZX_OK && !on) {

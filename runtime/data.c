@@ -155,7 +155,8 @@ static zx_status give_one(zx_data *d, const char *arg, zx_err *err)
 
 static zx_status give_from_config(zx_data *d, const zx_config *c, zx_err *err)
 {
-    const zx_config_value *v = zx_config_get(c, "zerox.data");
+    const char *whose = d->eval ? "zerox.eval.data" : "zerox.data";
+    const zx_config_value *v = zx_config_get(c, whose);
     if (!v->has) return ZX_OK;
     const char *key;
     json_t *j;
@@ -164,13 +165,26 @@ static zx_status give_from_config(zx_data *d, const zx_config *c, zx_err *err)
         zx_data_input *in = zx_data_find(d, key);
         if (in == NULL) return no_input(d, c->path, key, err);
         if (json_string_value(j) == NULL)
-            return ZX_FAIL(err, ZX_E_USAGE, "%s: zerox.data.%s must be a text", c->path,
+            return ZX_FAIL(err, ZX_E_USAGE, "%s: %s.%s must be a text", c->path, whose,
                            zx_text_safe(d->mem, key));
         if (in->source.kind != ZX_SOURCE_NONE) continue; // the command line comes first
         ZX_TRY(zx_data_source_parse(zx_arena_str(d->mem, json_string_value(j)), c->dir, d->mem,
                                     &in->source, err));
     }
     return ZX_OK;
+}
+
+// Evaluation takes from training what is no file: masks, positions, labels that are copies.
+static void give_from_training(zx_data *d, const zx_data *trained)
+{
+    for (uint32_t i = 0; i < d->n; i++) {
+        const zx_data_input *other = zx_data_find(trained, d->inputs[i].name);
+        if (d->inputs[i].source.kind != ZX_SOURCE_NONE || other == NULL) continue;
+        if (other->source.kind == ZX_SOURCE_NONE || zx_data_source_is_file(&other->source))
+            continue;
+        d->inputs[i].source = other->source;
+        d->inputs[i].why = "as in training";
+    }
 }
 
 static void give_beside(zx_data *d, const char *model)
@@ -247,7 +261,9 @@ static zx_status missing(zx_data *d, zx_err *err)
     const char *model = zx_text_safe(d->mem, d->model);
     if (any) ZX_FAIL(err, ZX_E_DATA, "no data for %s; the inputs are %s", names.at, all_inputs(d));
     const zx_data_input *tokens = any ? tokens_that_give_labels(d) : NULL;
-    if (tokens != NULL)
+    if (any && d->eval)
+        zx_err_hint(err, "--eval-data FILE, or --eval-data INPUT=FILE for each of them");
+    else if (tokens != NULL)
         zx_err_hint(err, "zerox train %s --data %s, which without a name feeds tokens and labels",
                     model, zx_text_safe(d->mem, tokens->source.text));
     else if (any && needs_a_file_of_tokens(d))
@@ -379,6 +395,7 @@ zx_status zx_data_open(const zx_data_request *r, zx_arena *mem, zx_data **out, z
                    .model = r->model,
                    .shuffle = r->shuffle,
                    .optional = r->optional,
+                   .eval = r->trained != NULL,
                    .seed = r->seed};
     d->inputs = ZX_NEW(mem, zx_data_input, r->n_inputs + 1);
     d->shapes = ZX_NEW(mem, zx_input_shape, r->n_inputs + 1);
@@ -393,7 +410,10 @@ zx_status zx_data_open(const zx_data_request *r, zx_arena *mem, zx_data **out, z
             if (named == (bare == 0)) ZX_TRY(give_one(d, r->given[i], err));
         }
     ZX_TRY(give_from_config(d, r->config, err));
-    give_beside(d, r->model);
+    if (d->eval)
+        give_from_training(d, r->trained);
+    else
+        give_beside(d, r->model);
     give_defaults(d);
     if (!r->optional) ZX_TRY(missing(d, err));
     return open_files(d, notes, err);

@@ -23,6 +23,10 @@ typedef struct zx_data_request {
     uint64_t seed;
     bool shuffle;
     bool optional; // an input without a source is no error (plan, check)
+    // Of what is evaluated: the training data, whose sources that are no files serve where nothing
+    // else is said. Then sources come from zerox.eval.data, nothing beside the model is looked for,
+    // and `given` are --eval-data arguments.
+    const zx_data *trained;
 } zx_data_request;
 
 // E_USAGE for what is written wrongly, E_DATA for inputs without a source (all of them listed) and
@@ -42,6 +46,14 @@ bool zx_data_leave_out_beside(zx_data *d);
 // per_step: micro-batches of a step over all ranks. E_DATA with both sides shown.
 zx_status zx_data_bind(zx_data *d, const zx_graph *forward, int64_t micro, uint32_t per_step,
                        zx_notes *notes, zx_err *err);
+
+// The same of what is evaluated: every sample once, in order, in as many micro-batches as that
+// takes. Where the last one isn't full its samples repeat the last one with labels `ignored`; pads
+// false: it has to be full, E_DATA. An index of a micro-batch beyond is one of nothing but such
+// samples.
+zx_status zx_data_bind_eval(zx_data *d, const zx_graph *forward, int64_t micro, bool pads,
+                            int64_t ignored, zx_notes *notes, zx_err *err);
+uint64_t zx_data_micro_batches(const zx_data *d); // of zx_data_bind_eval
 
 // Whether this file (of stat) is one that the data come from: nothing may write into it.
 struct stat;

@@ -249,9 +249,28 @@ static void prepare_synthetic(zx_data *d, const zx_graph *g)
 
 // ---- bind ---------------------------------------------------------------------------------------
 
+static zx_status count_evaluated(zx_data *d, zx_err *err)
+{
+    const uint64_t rest = d->samples % d->micro;
+    if (d->samples == 0)
+        return ZX_FAIL(err, ZX_E_DATA,
+                       "data for evaluation have to come from files: there is no end otherwise");
+    d->epoch_steps = (d->samples + d->micro - 1) / d->micro;
+    const bool of_files = d->labels != NULL && zx_data_source_is_file(&d->labels->from->source);
+    if (rest == 0 || (d->pads && of_files)) return ZX_OK;
+    zx_err_hint(err, "%llu samples less, or a micro-batch that %llu is a multiple of",
+                (unsigned long long)rest, (unsigned long long)d->samples);
+    return ZX_FAIL(
+        err, ZX_E_DATA,
+        "%llu samples for evaluation don't fill micro-batches of %llu, and the loss is no "
+        "mean over labels, so that samples could be left out of it",
+        (unsigned long long)d->samples, (unsigned long long)d->micro);
+}
+
 static zx_status count_steps(zx_data *d, zx_notes *notes, zx_err *err)
 {
     d->epoch_steps = 0;
+    if (d->eval) return count_evaluated(d, err);
     if (d->samples == 0) return ZX_OK;
     const uint64_t step = d->micro * d->per_step;
     d->epoch_steps = d->samples / step;
@@ -309,11 +328,27 @@ zx_status zx_data_bind(zx_data *d, const zx_graph *g, int64_t micro, uint32_t pe
     return count_steps(d, notes, err);
 }
 
+zx_status zx_data_bind_eval(zx_data *d, const zx_graph *forward, int64_t micro, bool pads,
+                            int64_t ignored, zx_notes *notes, zx_err *err)
+{
+    ZX_ASSERT(d->eval);
+    d->pads = pads;
+    d->ignored = ignored;
+    return zx_data_bind(d, forward, micro, 1, notes, err);
+}
+
+uint64_t zx_data_micro_batches(const zx_data *d)
+{
+    return d->epoch_steps;
+}
+
 // ---- feeding ------------------------------------------------------------------------------------
 
 uint64_t zx_data_sample_of(const zx_data *d, uint64_t micro, uint64_t j)
 {
-    if (d->samples == 0) return micro * d->micro + j;
+    const uint64_t at = micro * d->micro + j;
+    if (d->samples == 0) return at;
+    if (d->eval) return at < d->samples ? at : d->samples - 1;
     const uint64_t per_epoch = d->epoch_steps * d->per_step;
     const uint64_t i = micro % per_epoch * d->micro + j;
     return d->shuffle ? zx_data_permute(d->seed, micro / per_epoch, d->samples, i) : i;
@@ -357,10 +392,16 @@ static void fill(const void *self, uint32_t input, uint64_t micro, void *to)
     }
     for (uint64_t j = 0; j < in->rows; j++) {
         const uint64_t sample = zx_data_sample_of(d, micro, j);
+        const bool beyond = d->eval && micro * d->micro + j >= d->samples;
         unsigned char *row = (unsigned char *)to + j * in->n_each * width;
         if (s->kind == ZX_SOURCE_SYNTHETIC) {
             for (uint64_t k = 0; k < in->n_each; k++)
                 zx_data_store(row, in->type.dtype, k, generated(from, &in->type, sample, k));
+            continue;
+        }
+        if (beyond && in == d->labels) {
+            for (uint64_t k = 0; k < in->n_each; k++)
+                zx_data_store(row, in->type.dtype, k, (double)d->ignored);
             continue;
         }
         const uint64_t first = sample * in->n_each + (s->next ? 1 : 0);
@@ -403,7 +444,10 @@ void zx_data_describe(const zx_data *d, zx_text *out)
                                                       : zx_text_safe(d->mem, in->source.text));
         if (in->why != NULL) zx_text_put(out, " (%s)", in->why);
     }
-    if (d->samples > 0)
+    if (d->eval)
+        zx_text_put(out, "; %llu sample%s", (unsigned long long)d->samples,
+                    d->samples == 1 ? "" : "s");
+    else if (d->samples > 0)
         zx_text_put(out, "; %llu sample%s%s, %llu step%s an epoch", (unsigned long long)d->samples,
                     d->samples == 1 ? "" : "s", d->shuffle ? " shuffled by the seed" : "",
                     (unsigned long long)d->epoch_steps, d->epoch_steps == 1 ? "" : "s");

@@ -16,6 +16,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "graph/count_loss.h"
+
 typedef bool insn_fn(zx_session *s, zx_lane *l, uint32_t at, const zx_insn *i); // false: lost
 
 // Other instructions of a stream take no time beside: of a transfer, until it was on the wire.
@@ -169,9 +171,11 @@ static bool run_exec(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_
 
 static bool run_loss(zx_session *s, zx_lane *l ZX_UNUSED, uint32_t at ZX_UNUSED, const zx_insn *i)
 {
-    float loss;
-    memcpy(&loss, zx_slot_at(s, i->a), sizeof loss);
-    s->board->loss[i->b] = (double)loss;
+    float loss[2] = {0, 1};
+    const bool counted = zx_loss_is_counted(s->graph);
+    memcpy(loss, zx_slot_at(s, i->a), (counted ? 2 : 1) * sizeof *loss);
+    s->board->loss[i->b] = (double)loss[0];
+    *zx_board_count(s, s->board, i->b) = (double)loss[1];
     return true;
 }
 
@@ -188,23 +192,27 @@ static void sum_squares(zx_session *s)
 void zx_exec_decide(zx_session *s)
 {
     const uint32_t micros = s->plan->micro_batches;
-    double loss = 0, total = 0;
+    double loss = 0, count = 0, total = 0;
     bool sound = true;
     for (uint32_t i = 0; i < micros; i++)
-        for (uint32_t r = 0; r < s->ranks; r++) loss += zx_board_of(s, r)->loss[i];
+        for (uint32_t r = 0; r < s->ranks; r++) {
+            loss += zx_board_of(s, r)->loss[i];
+            count += *zx_board_count(s, zx_board_of(s, r), i);
+        }
     for (uint32_t u = 0; u < s->plan->n_units; u++)
         for (uint32_t r = 0; r < s->ranks; r++) total += zx_board_of(s, r)->loss[micros + u];
     for (uint32_t r = 0; r < s->ranks; r++) {
         const zx_board *b = zx_board_of(s, r);
         sound = sound && b->fault.kind == ZX_FAULT_NONE && b->failed == ZX_OK;
     }
-    s->loss = loss / ((double)micros * s->ranks);
-    s->norm = sqrt(total) / s->scale;
+    s->loss = loss / count;
+    s->grad_factor = s->o.labels > 0 ? s->o.labels / count : 1;
+    s->norm = sqrt(total) * s->grad_factor / s->scale;
     s->applied = sound && isfinite(s->loss) && isfinite(s->norm) && s->mode == ZX_RUN_STEP;
     // CONFIG 2.4: clip = max(1, (norm + 1e-6) / clipping), the gradient is divided by it.
     double clip = s->o.clip > 0 ? (s->norm + 1e-6) / s->o.clip : 1;
     if (!(clip > 1)) clip = 1;
-    s->grad_scale = (float)(1 / (clip * s->scale));
+    s->grad_scale = (float)(s->grad_factor / (clip * s->scale));
 }
 
 static bool run_norm(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i ZX_UNUSED)

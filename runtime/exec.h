@@ -12,14 +12,14 @@
 
 #define ZX_FAILURE_TEXT 256
 
-// What a rank tells the others at NORM. After it in memory: double loss[micro_batches], then
-// double squares[units].
+// What a rank tells the others at NORM. After it in memory: double loss[micro_batches], double
+// squares[units], and double count[micro_batches]: the labels in each loss, which then is a sum.
 typedef struct zx_board {
     zx_fault fault;  // fault.step: of the plan
     uint32_t failed; // a kernel returned this status (zx_status) in step `failed_step`
     uint32_t failed_step;
     char failure[ZX_FAILURE_TEXT];
-    double loss[]; // micro_batches, then squares[n_units]
+    double loss[]; // micro_batches, then squares[n_units], then count[micro_batches]
 } zx_board;
 
 // What a rank tells the others at the end of a step.
@@ -113,6 +113,8 @@ struct zx_session {
     bool applied;
     double loss, norm;
     float grad_scale;
+    double
+        grad_factor; // of the accumulated gradient to the step's: 1, but where labels are counted
     zx_look look;
     _Atomic uint32_t stop;    // zx_session_ask_stop
     _Atomic uint32_t closing; // the streams' threads end
@@ -177,6 +179,11 @@ static inline void *zx_slot_at(const zx_session *s, uint32_t slot)
 static inline zx_dtype zx_unit_type(const zx_session *s, uint32_t bytes)
 {
     return bytes == sizeof(float) ? ZX_F32 : s->half;
+}
+// Labels in the loss of a micro-batch; where they aren't counted, 1.
+static inline double *zx_board_count(const zx_session *s, zx_board *b, uint32_t micro)
+{
+    return &b->loss[s->plan->micro_batches + s->plan->n_units + micro];
 }
 static inline zx_board *zx_board_of(const zx_session *s, uint32_t rank)
 {

@@ -51,12 +51,18 @@ static zx_status read_off(const zx_options *o, zx_arena *mem, bool off[PASSES], 
     return ZX_OK;
 }
 
-zx_status zx_job_fuse(zx_job *job, uint32_t *counts, zx_graph *out, zx_err *err)
+zx_status zx_job_fuse_of(zx_job *job, const zx_graph *g, uint32_t *counts, zx_graph *out,
+                         zx_err *err)
 {
     bool off[PASSES];
     ZX_TRY(read_off(job->o, &job->mem, off, err));
-    zx_fuse(&job->forward, off, &job->mem, out, counts);
+    zx_fuse(g, off, &job->mem, out, counts);
     return ZX_OK;
+}
+
+zx_status zx_job_fuse(zx_job *job, uint32_t *counts, zx_graph *out, zx_err *err)
+{
+    return zx_job_fuse_of(job, &job->forward, counts, out, err);
 }
 
 zx_status zx_job_epilogues(zx_job *job, zx_err *err)

@@ -10,6 +10,10 @@
 // counts[ZX_FUSE_COUNT]: how often each did; NULL. E_USAGE for a pass that there isn't.
 zx_status zx_job_fuse(zx_job *job, uint32_t *counts, zx_graph *out, zx_err *err);
 
+// The same of another graph of the job.
+zx_status zx_job_fuse_of(zx_job *job, const zx_graph *g, uint32_t *counts, zx_graph *out,
+                         zx_err *err);
+
 // job->plain with products and what follows them in one, where the job's backend has it and
 // --no-fuse doesn't say ZX_EPILOGUES_WORD.
 #define ZX_EPILOGUES_WORD "epilogue"

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,34 +12,10 @@
 #include "proto/mapfile.h"
 #include "runtime/rundir.h"
 
-static void put_number(zx_text *out, const char *key, double v)
+zx_status zx_log_open(zx_log *log, const char *path, bool keep, zx_err *err)
 {
-    if (isfinite(v))
-        zx_text_put(out, ", \"%s\": %.9g", key, v);
-    else
-        zx_text_put(out, ", \"%s\": null", key);
-}
-
-void zx_log_line(const zx_log_row *row, zx_text *out)
-{
-    zx_text_put(out, "{\"step\": %llu", (unsigned long long)row->step);
-    put_number(out, "loss", row->loss);
-    put_number(out, "grad_norm", row->grad_norm);
-    put_number(out, "lr", row->lr);
-    put_number(out, "step_seconds", row->step_seconds);
-    put_number(out, "compute_seconds", row->compute_seconds);
-    put_number(out, "exposed_comm_seconds", row->exposed_comm_seconds);
-    zx_text_put(out, ", \"peak_bytes\": %llu, \"resident_bytes\": %llu",
-                (unsigned long long)row->peak_bytes, (unsigned long long)row->resident_bytes);
-    if (row->loss_scale > 0) put_number(out, "loss_scale", row->loss_scale);
-    if (row->loss_scale > 0 || row->skipped > 0)
-        zx_text_put(out, ", \"skipped\": %llu", (unsigned long long)row->skipped);
-    zx_text_put(out, "}\n");
-}
-
-zx_status zx_log_open(zx_log *log, const char *path, zx_err *err)
-{
-    *log = (zx_log){open(path, O_WRONLY | O_CREAT | O_APPEND | O_TRUNC | O_CLOEXEC, 0666), path};
+    const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (keep ? 0 : O_TRUNC);
+    *log = (zx_log){open(path, flags, 0666), path};
     if (log->fd < 0) return ZX_FAIL(err, ZX_E_IO, "cannot open %s: %s", path, strerror(errno));
     return ZX_OK;
 }
@@ -94,27 +69,30 @@ static zx_status cut(const char *path, uint64_t steps, zx_arena *mem, zx_err *er
 zx_status zx_log_resume(zx_log *log, const char *path, uint64_t steps, zx_arena *mem, zx_err *err)
 {
     ZX_TRY(cut(path, steps, mem, err));
-    *log = (zx_log){open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), path};
-    if (log->fd < 0) return ZX_FAIL(err, ZX_E_IO, "cannot open %s: %s", path, strerror(errno));
-    return ZX_OK;
+    return zx_log_open(log, path, true, err);
 }
 
-zx_status zx_log_write(zx_log *log, const zx_log_row *row, zx_err *err)
+// Of a write that failed halfway; pipes and devices keep what they have.
+static void cut_back(int fd, size_t n)
 {
-    zx_text line = {0};
-    zx_status st = ZX_OK;
-    zx_log_line(row, &line);
-    for (size_t done = 0; done < line.n;) { // one write on a file; pipes may take parts
-        const ssize_t n = write(log->fd, line.at + done, line.n - done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) {
-            st = ZX_FAIL(err, ZX_E_IO, "cannot write %s: %s", log->path, strerror(errno));
-            break;
+    struct stat info;
+    if (n == 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return;
+    if (info.st_size >= (off_t)n && ftruncate(fd, info.st_size - (off_t)n) != 0) return;
+}
+
+zx_status zx_log_append(zx_log *log, const void *bytes, size_t n, zx_err *err)
+{
+    for (size_t done = 0; done < n;) { // one write on a file; pipes may take parts
+        const ssize_t k = write(log->fd, (const char *)bytes + done, n - done);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) {
+            const int why = errno;
+            cut_back(log->fd, done);
+            return ZX_FAIL(err, ZX_E_IO, "cannot write %s: %s", log->path, strerror(why));
         }
-        done += (size_t)n;
+        done += (size_t)k;
     }
-    zx_text_free(&line);
-    return st;
+    return ZX_OK;
 }
 
 void zx_log_close(zx_log *log)

@@ -20,6 +20,7 @@ static int run(const zx_options *o, zx_err *err)
         [ZX_CMD_NEW] = zx_cmd_new,           [ZX_CMD_MACHINE] = zx_cmd_machine,
         [ZX_CMD_DIFF] = zx_cmd_diff,         [ZX_CMD_CONFIG] = zx_cmd_config,
         [ZX_CMD_SHOW] = zx_cmd_show,         [ZX_CMD_CONVERT] = zx_cmd_convert,
+        [ZX_CMD_REPORT] = zx_cmd_report,
     };
     zx_text out = {0};
     if (o->version)

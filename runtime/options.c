@@ -187,6 +187,11 @@ static zx_status parse_command(zx_options *o, zx_arena *mem, zx_err *err)
     return ZX_FAIL(err, ZX_E_USAGE, "unknown command '%s'; the nearest is '%s'", safe, near);
 }
 
+static bool takes_many(zx_command c)
+{
+    return strstr(commands[c].operand, "...") != NULL;
+}
+
 static bool takes_two(zx_command c)
 {
     return strchr(commands[c].operand, ' ') != NULL;
@@ -204,6 +209,10 @@ static zx_status parse_rest(zx_options *o, zx_arena *mem, zx_err *err)
         } else if (commands[o->command].operand[0] == '\0') {
             return ZX_FAIL(err, ZX_E_USAGE, "%s takes no '%s'", commands[o->command].word,
                            zx_text_safe(mem, word));
+        } else if (takes_many(o->command)) {
+            if (o->operands == NULL) o->operands = ZX_NEW(mem, const char *, (size_t)o->argc);
+            o->operands[o->n_operands++] = word;
+            if (o->operand == NULL) o->operand = word;
         } else if (o->operand != NULL && o->second == NULL && takes_two(o->command)) {
             o->second = word;
         } else if (o->operand != NULL) {

@@ -20,6 +20,7 @@
     X(DIFF, "diff", "PLAN PLAN", "compare two plan files; exit code 1 if they differ")             \
     X(SHOW, "show", "FILE|CHECKPOINT|RUN", "show the tensors of a file, a checkpoint or a run")    \
     X(CONVERT, "convert", "FROM TO", "write a checkpoint's or a file's weights as .safetensors")   \
+    X(REPORT, "report", "RUN...", "the curves of runs as one page to look at in a browser")        \
     X(MACHINE, "machine", "[NAME]", "show how fast this host, or a machine by name, is")
 
 typedef enum zx_command {
@@ -48,7 +49,9 @@ typedef struct zx_options {
     bool help, version;
     const char *operand; // MODEL or FAMILY; NULL: not given
     const char *second;  // of a command that takes two
-    int argc;            // the whole command line, for command.txt
+    uint32_t n_operands; // of one that takes any number: all of them
+    const char **operands;
+    int argc; // the whole command line, for command.txt
     char *const *argv;
     zx_option_value value[ZX_OPT_COUNT];
 } zx_options;

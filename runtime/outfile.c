@@ -24,6 +24,7 @@ static const struct {
     {"{\"model\": \"", ", \"train_batch_size\": "},                                    // --auto
     {"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"simulated\":true,\"policy\":", ""}, // trace
     {"<!doctype html>\n", "<meta name=\"generator\" content=\"zerox, predicted\">"},   // --report
+    {"<!doctype html>\n", "<meta name=\"generator\" content=\"zerox, curves\">"},      // report
     {"first: step of the first use, F forward", ""},                                   // text
     {"no gathers before a use: every rank holds", ""},
     {"at: place in the plan; ms: when it is", ""},

@@ -68,17 +68,35 @@ static void put_speed(zx_text *out, double x)
     zx_text_put(out, " %.*f%s", x >= 9.95 ? 0 : 1, x, units[u]);
 }
 
+// Keeps `width` columns of what was put behind `before`; a column is one character of UTF-8.
+static void cut(zx_text *out, size_t before, uint32_t width)
+{
+    uint32_t columns = 0;
+    for (size_t i = before; i < out->n; i++) {
+        if (((unsigned char)out->at[i] & 0xc0) == 0x80 || columns++ < width) continue;
+        out->n = i;
+        out->at[i] = '\0';
+    }
+}
+
 void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out)
 {
     enum { WIDE = 100 };
     char buf[ZX_BYTES_TEXT];
     const size_t before = out->n;
     const int digits = snprintf(buf, sizeof buf, "%llu", (unsigned long long)s->steps);
-    zx_text_put(out, "step %*llu/%s loss %#.4g |g| ", digits, (unsigned long long)s->step, buf,
+    zx_text_put(out, "step %*llu/%s loss %#.4g", digits, (unsigned long long)s->step, buf,
                 isnan(s->loss) ? fabs(s->loss) : s->loss); // "nan", never "-nan"
+    if (s->eval_loss != 0)
+        zx_text_put(out, " eval %#.4g", isnan(s->eval_loss) ? fabs(s->eval_loss) : s->eval_loss);
+    zx_text_put(out, " |g| ");
     put_short(out, s->grad_norm);
     if (s->overflow_scale > 0) zx_text_put(out, " overflow, scale %.9g", s->overflow_scale);
     if (s->skipped) zx_text_put(out, " not finite, skipped");
+    if (s->clip_factor > 0 && s->clip_factor < 1) {
+        zx_text_put(out, "→");
+        put_short(out, s->grad_norm * s->clip_factor);
+    }
     put_rate(out, s->lr);
     put_speed(out, s->rate);
     zx_text_put(out, " %s", s->unit);
@@ -90,9 +108,7 @@ void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out)
         if (s->resident_bytes > 0)
             zx_text_put(out, " mem %s", zx_text_size(s->resident_bytes, buf));
     }
-    if (out->n - before <= width) return;
-    out->n = before + width;
-    out->at[out->n] = '\0';
+    cut(out, before, width);
 }
 
 zx_progress_style zx_progress_style_of(int fd)

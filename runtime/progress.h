@@ -16,10 +16,13 @@ typedef struct zx_progress_step {
     uint64_t resident_bytes;
     double overflow_scale; // > 0: it overflowed and was skipped, this is the next one's scale
     bool skipped;          // for another reason
+    double clip_factor;    // what the gradient was multiplied by; 0, 1: it wasn't clipped
+    double eval_loss;      // 0: the step wasn't evaluated
 } zx_progress_step;
 
 // "step 120/1000 loss 3.412 |g| 0.91 lr 3.0e-4 1.6k tok/s 152 ms eta 2:14", cut to `width` columns;
-// from 100 columns on also exposed communication and memory. No newline, no escape sequences.
+// "|g| 3.10→1.00" where the gradient was clipped; from 100 columns on also exposed communication
+// and memory. No newline, no escape sequences.
 void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out);
 
 const char *zx_progress_time(double seconds, char buf[ZX_BYTES_TEXT]);  // "152 ms", "1.52 s"

@@ -88,7 +88,7 @@ zx_plan zx_report_measured(const zx_report *r)
     return p;
 }
 
-static const char *file_text(const char *name)
+const char *zx_report_file_text(const char *name)
 {
     for (const zx_report_file *f = zx_report_files; f->name != NULL; f++)
         if (strcmp(f->name, name) == 0) return f->text;
@@ -105,12 +105,13 @@ static void put_title(const zx_report *r, zx_arena *mem ZX_UNUSED, zx_text *out)
 }
 static void put_style(const zx_report *r ZX_UNUSED, zx_arena *mem ZX_UNUSED, zx_text *out)
 {
-    zx_text_put(out, "%s", file_text("style.css"));
+    zx_text_put(out, "%s", zx_report_file_text("style.css"));
 }
 static void put_script(const zx_report *r ZX_UNUSED, zx_arena *mem ZX_UNUSED, zx_text *out)
 {
     static const char *const scripts[] = {"data.js", "chart.js", "view.js", "curve.js", "page.js"};
-    for (size_t i = 0; i < ZX_COUNT(scripts); i++) zx_text_put(out, "%s", file_text(scripts[i]));
+    for (size_t i = 0; i < ZX_COUNT(scripts); i++)
+        zx_text_put(out, "%s", zx_report_file_text(scripts[i]));
 }
 
 static void put_badge(const zx_report *r, zx_arena *mem ZX_UNUSED, zx_text *out)
@@ -162,7 +163,7 @@ void zx_report_html(const zx_report *r, zx_text *out)
 {
     ZX_ASSERT(r->plan->start != NULL && r->plan->seconds != NULL);
     zx_arena mem = {0};
-    const char *at = file_text("page.html");
+    const char *at = zx_report_file_text("page.html");
     for (const char *mark; (mark = strstr(at, "{{")) != NULL;) {
         zx_text_bytes(out, at, (size_t)(mark - at));
         at = strstr(mark, "}}") + 2;

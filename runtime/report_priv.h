@@ -10,6 +10,7 @@ typedef struct zx_report_file {
     const char *name, *text;
 } zx_report_file;
 extern const zx_report_file zx_report_files[]; // ends with a NULL name
+const char *zx_report_file_text(const char *name);
 
 // ---- where the time of a step goes
 // --------------------------------------------------------------- The compute stream's time, every

@@ -21,15 +21,16 @@ static const struct carried {
     bool file;
     zx_option_id instead; // another one that says the same, or the opposite; COUNT: none
 } carried[] = {
-    {ZX_OPT_SHUFFLE, false, ZX_OPT_COUNT},    {ZX_OPT_KEEP_TIES, false, ZX_OPT_COUNT},
-    {ZX_OPT_NO_FUSE, false, ZX_OPT_COUNT},    {ZX_OPT_RECOMPUTE, false, ZX_OPT_COUNT},
-    {ZX_OPT_NO_OVERLAP, false, ZX_OPT_COUNT}, {ZX_OPT_PIN, false, ZX_OPT_COUNT},
-    {ZX_OPT_OBJECTIVE, false, ZX_OPT_COUNT},  {ZX_OPT_BACKEND, false, ZX_OPT_COUNT},
-    {ZX_OPT_COMM, false, ZX_OPT_COUNT},       {ZX_OPT_TIMEOUT, false, ZX_OPT_COUNT},
-    {ZX_OPT_SAVE_EVERY, false, ZX_OPT_COUNT}, {ZX_OPT_SAVE_ASYNC, false, ZX_OPT_COUNT},
-    {ZX_OPT_KEEP, false, ZX_OPT_COUNT},       {ZX_OPT_LOG, true, ZX_OPT_COUNT},
-    {ZX_OPT_SAVE, true, ZX_OPT_NO_SAVE},      {ZX_OPT_NO_SAVE, false, ZX_OPT_SAVE},
-    {ZX_OPT_WIRE_DELAY, false, ZX_OPT_COUNT},
+    {ZX_OPT_SHUFFLE, false, ZX_OPT_COUNT},     {ZX_OPT_KEEP_TIES, false, ZX_OPT_COUNT},
+    {ZX_OPT_NO_FUSE, false, ZX_OPT_COUNT},     {ZX_OPT_RECOMPUTE, false, ZX_OPT_COUNT},
+    {ZX_OPT_NO_OVERLAP, false, ZX_OPT_COUNT},  {ZX_OPT_PIN, false, ZX_OPT_COUNT},
+    {ZX_OPT_OBJECTIVE, false, ZX_OPT_COUNT},   {ZX_OPT_BACKEND, false, ZX_OPT_COUNT},
+    {ZX_OPT_COMM, false, ZX_OPT_COUNT},        {ZX_OPT_TIMEOUT, false, ZX_OPT_COUNT},
+    {ZX_OPT_SAVE_EVERY, false, ZX_OPT_COUNT},  {ZX_OPT_SAVE_ASYNC, false, ZX_OPT_COUNT},
+    {ZX_OPT_KEEP, false, ZX_OPT_COUNT},        {ZX_OPT_LOG, true, ZX_OPT_COUNT},
+    {ZX_OPT_SAVE, true, ZX_OPT_NO_SAVE},       {ZX_OPT_NO_SAVE, false, ZX_OPT_SAVE},
+    {ZX_OPT_WIRE_DELAY, false, ZX_OPT_COUNT},  {ZX_OPT_WATCH, false, ZX_OPT_COUNT},
+    {ZX_OPT_WATCH_EVERY, false, ZX_OPT_COUNT},
 };
 
 // Numbers of zerox.run that are options.

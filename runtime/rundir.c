@@ -63,6 +63,12 @@ static zx_status check_writable(const char *dir, zx_arena *mem, zx_err *err)
     return ZX_OK;
 }
 
+zx_status zx_rundir_folder(const char *path, zx_arena *mem, zx_err *err)
+{
+    ZX_TRY(make_folders(path, mem, err));
+    return check_writable(path, mem, err);
+}
+
 static zx_status check_file(const char *path, bool force, zx_arena *mem, zx_err *err)
 {
     struct stat info;

@@ -28,6 +28,8 @@ zx_status zx_rundir_resume(const zx_options *o, const char *dir, zx_arena *mem, 
                            zx_err *err);
 // Bytes behind those of a file.
 zx_status zx_rundir_append(const char *path, const void *bytes, size_t n, zx_err *err);
+// mkdir -p; E_IO where that can't be done or no file can be made in it.
+zx_status zx_rundir_folder(const char *path, zx_arena *mem, zx_err *err);
 
 // The model's name for people: its file's stem, or its folder's name where the stem is "model".
 const char *zx_rundir_model_name(const char *model, zx_arena *mem);

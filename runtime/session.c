@@ -86,8 +86,8 @@ static zx_status check_plan(zx_session *s, zx_err *err)
 
 static void make_boards(zx_session *s)
 {
-    uint64_t n =
-        sizeof(zx_board) + sizeof(double) * ((uint64_t)s->plan->micro_batches + s->plan->n_units);
+    uint64_t n = sizeof(zx_board) +
+                 sizeof(double) * (2 * (uint64_t)s->plan->micro_batches + s->plan->n_units);
     if (n < sizeof(zx_end_board)) n = sizeof(zx_end_board);
     n = zx_align_up(n, ZX_ALIGN);
     s->board_bytes = n;
@@ -260,6 +260,14 @@ void zx_session_ask_stop(zx_session *s)
     atomic_store(&s->stop, 1);
 }
 
+void zx_session_loss(const zx_session *s, uint32_t rank, uint32_t micro, double *sum,
+                     double *labels)
+{
+    zx_board *b = zx_board_of(s, rank);
+    *sum = b->loss[micro];
+    *labels = *zx_board_count(s, b, micro);
+}
+
 // ---- reading ------------------------------------------------------------------------------------
 
 // What of a unit is read: the slot that holds it, whole or in shards, and what its elements are.
@@ -340,6 +348,8 @@ static bool read_here(zx_session *s, zx_read_kind kind, uint32_t index, int64_t 
         if (x.slot != ZX_NONE) ok = read_unit(s, u, &x, kind == ZX_READ_KEPT, from, n, out);
     }
     if (ok && kind == ZX_READ_GRAD && s->scale != 1 && s->rank == 0) unscale(s, out, n);
+    if (kind == ZX_READ_GRAD && s->rank == 0 && s->grad_factor != 1)
+        for (int64_t i = 0; i < n; i++) ((float *)out)[i] *= (float)s->grad_factor;
     return ok;
 }
 

@@ -62,6 +62,10 @@ typedef struct zx_session_options {
     uint64_t seed;    // of dropout
     zx_optim optim;
     double clip; // gradient_clipping; 0: none
+    // Where the graph's loss is [sum, count of labels] (graph/count_loss.h): the labels that its
+    // gradient is averaged over as the graph was differentiated; the step's is over those that it
+    // has. 0: as it is.
+    double labels;
     zx_feed feed;
     // An emulated link, where either is above 0 (comm_wire.h): bytes a second of a rank in each
     // direction (0: no limit), and seconds that each collective takes beside.
@@ -95,7 +99,7 @@ bool zx_session_lost(const zx_session *s);
 void zx_session_close(zx_session *s); // accepts NULL; also what was reserved for it is given back
 
 typedef struct zx_step_report {
-    double loss;       // mean over all micro-batches of all ranks
+    double loss;       // mean over all micro-batches of all ranks, or all labels (o.labels)
     double grad_norm;  // global 2-norm before clipping
     bool applied;      // false: not finite, nothing was changed
     double loss_scale; // that its gradients were made with; loss and grad_norm are without it
@@ -128,6 +132,23 @@ void zx_session_ask_stop(zx_session *s); // async-signal-safe
 // as zx_plan.start and .seconds are; a collective's are those on the wire. False without o.profile.
 // Valid until the next step.
 bool zx_session_profile(const zx_session *s, const double **start, const double **seconds);
+
+// After a step: the loss of a rank's micro-batch, and 1; where labels are counted, the sum over its
+// labels and their number.
+void zx_session_loss(const zx_session *s, uint32_t rank, uint32_t micro, double *sum,
+                     double *labels);
+
+// After a step, of n parameters of the graph: the 2-norms of their values as they are now and of
+// the step's averaged gradients before clipping, from the ranks' shards. All ranks call, with the
+// same parameters; each gets the same bits, whatever the stage.
+zx_status zx_session_norms(zx_session *s, uint32_t n, const uint32_t *params, double *weights,
+                           double *grads, zx_err *err);
+
+// Values that `to` has of its own are those of `from` from now on: params[] and buffers[] say which
+// of from's each of to's is (ZX_NONE: it stays). Both plans keep parameters whole, or both shards.
+// All ranks call; afterwards all have them.
+zx_status zx_session_copy(zx_session *to, zx_session *from, const uint32_t *params,
+                          const uint32_t *buffers, zx_err *err);
 
 // What the simulator wants to know of this machine: how long things take with all ranks at work
 // and nobody communicating meanwhile. A turn is a step of the plan in a serial session of its own,

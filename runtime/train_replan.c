@@ -189,7 +189,7 @@ static zx_status plan_again(zx_train *t, zx_err *err)
     if (!v.taken) return go_on(t, &t->plan, err);
     zx_text packed = {0};
     if (zx_world_rank(t->world) == 0) zx_plan_pack(&made, &packed);
-    zx_status st = zx_train_share_plan(t, &packed, plan, err);
+    zx_status st = zx_train_share_plan(t, &t->job.train, &packed, plan, err);
     zx_text_free(&packed);
     if (st != ZX_OK) return st;
     zx_err found = {0};

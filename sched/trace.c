@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "graph/count_loss.h"
 #include "sched/sums.h"
 
 const uint32_t *zx_trace_roots(const zx_graph *g, zx_arena *mem)
@@ -340,7 +341,7 @@ static zx_status check_graph(const zx_graph *g, zx_err *err)
 {
     if (g->loss == ZX_NONE)
         return ZX_FAIL(err, ZX_E_UNSUPPORTED, "the graph has no loss to train on");
-    if (zx_shape_count(&g->values[g->loss].type.shape) != 1)
+    if (zx_shape_count(&g->values[g->loss].type.shape) != 1 && !zx_loss_is_counted(g))
         return ZX_FAIL(err, ZX_E_UNSUPPORTED, "the loss '%s' is not a scalar",
                        g->values[g->loss].name);
     for (uint32_t u = 0; u < g->n_params; u++) {

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "graph/count_loss.h"
 #include "runtime/cuda/gpu.h"
 
 typedef bool insn_fn(zx_session *s, uint32_t at, const zx_insn *i, cudaStream_t q);
@@ -198,7 +199,8 @@ static bool run_exec(zx_session *s, uint32_t at, const zx_insn *i, cudaStream_t 
 static bool run_loss(zx_session *s, uint32_t at, const zx_insn *i, cudaStream_t q)
 {
     return zx_gpu_check(s, at,
-                        cudaMemcpyAsync(&s->gpu->loss[i->b], zx_slot_at(s, i->a), sizeof(float),
+                        cudaMemcpyAsync(&s->gpu->loss[2 * i->b], zx_slot_at(s, i->a),
+                                        (zx_loss_is_counted(s->graph) ? 2 : 1) * sizeof(float),
                                         cudaMemcpyDeviceToHost, q));
 }
 
@@ -232,7 +234,11 @@ static bool run_norm(zx_session *s, uint32_t at, const zx_insn *i ZX_UNUSED, cud
     const zx_gpu *g = s->gpu;
     const zx_plan *p = s->plan;
     if (!sum_squares(s, at, q) || !zx_gpu_settle(s, q)) return false;
-    for (uint32_t k = 0; k < p->micro_batches; k++) s->board->loss[k] = (double)g->loss[k];
+    const bool counted = zx_loss_is_counted(s->graph);
+    for (uint32_t k = 0; k < p->micro_batches; k++) {
+        s->board->loss[k] = (double)g->loss[2 * k];
+        *zx_board_count(s, s->board, k) = counted ? (double)g->loss[2 * k + 1] : 1;
+    }
     for (uint32_t u = 0; u < p->n_units; u++) s->board->loss[p->micro_batches + u] = g->squares[u];
     for (uint32_t k = 0; k < p->n_steps; k++)
         if (g->faults[k].kind != ZX_FAULT_NONE) zx_exec_note(s, k, ZX_OK, NULL, &g->faults[k]);
@@ -452,7 +458,7 @@ static zx_status make_pinned(zx_session *s, zx_err *err)
     }
     faults = at;
     loss = zx_align_up(faults + p->n_steps * sizeof *g->faults, ZX_ALIGN);
-    squares = zx_align_up(loss + p->micro_batches * sizeof *g->loss, ZX_ALIGN);
+    squares = zx_align_up(loss + 2 * p->micro_batches * sizeof *g->loss, ZX_ALIGN);
     at = squares + p->n_units * sizeof *g->squares;
     ZX_TRY(zx_cuda_check(cudaHostAlloc(&block, (size_t)at + 1, cudaHostAllocPortable),
                          "cudaHostAlloc", err));

@@ -41,7 +41,7 @@ typedef struct zx_gpu {
     // Pinned: what comes from the host and goes to it.
     unsigned char *pinned;
     zx_fault *faults; // by plan step
-    float *loss;      // by micro-batch
+    float *loss;      // by micro-batch: it, and the labels in it where they are counted
     double *squares;  // by unit
     uint64_t *fed_at; // by instruction: where in `fed` its input is made
     unsigned char *fed;

@@ -10,9 +10,7 @@
 #define OFFLOAD_OPTIMIZER "zero_optimization.offload_optimizer.device = |"
 #define OFFLOAD_PARAM "zero_optimization.offload_param.device = |"
 #define OFFLOAD_ACTIVATIONS "activation_checkpointing.cpu_checkpointing = |"
-#define MONITORS "tensorboard.enabled = |csv_monitor.enabled = |"
-#define BREAKDOWN "wall_clock_breakdown = |"
-#define PROFILERS "flops_profiler.enabled = |comms_logger.enabled = |"
+#define COMMS_LOGGER "comms_logger.enabled = |"
 
 static const struct row {
     const char *file;
@@ -54,7 +52,7 @@ static const struct row {
      NULL},
     {"autotuning", "", "no effect: autotuning (zerox plans instead of tuning)"},
     {"tutorial_sgd", "", "momentum 0.9"},
-    {"monitored", MONITORS BREAKDOWN PROFILERS, "zerox speaks to no network service"},
+    {"monitored", COMMS_LOGGER, "zerox speaks to no network service"},
     {"rlhf_zero3", "", NULL},
     {"checkpointed_activations", OFFLOAD_ACTIVATIONS, "it needs tensor parallelism"},
 };

@@ -132,7 +132,12 @@ static const struct row {
     {"default values say nothing",
      "{\"zero_optimization\": {\"stage3_prefetch_bucket_size\": 5e7}}", NULL, NULL},
     {"wandb is only said", "{\"wandb\": {\"enabled\": true}}", NULL, "wandb.enabled"},
-    {"tensorboard", "{\"tensorboard\": {\"enabled\": true}}", "tensorboard.enabled", NULL},
+    {"monitors",
+     "{\"tensorboard\": {\"enabled\": true, \"output_path\": \"tb\"}, "
+     "\"csv_monitor\": {\"enabled\": true, \"job_name\": \"j\"}}",
+     NULL, NULL},
+    {"a key of comet's is never shown", "{\"comet\": {\"enabled\": true, \"api_key\": \"secret\"}}",
+     NULL, "comet.enabled"},
     {"adding locally", "{\"zerox\": {\"accumulate\": \"local\"}}", "zerox.accumulate = \"local\"",
      NULL},
     {"an unknown key of ours", "{\"zerox\": {\"lss\": 1}}", "unknown key 'zerox.lss'", NULL},

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "runtime/log.h"
 #include "runtime/memory.h"
+#include "runtime/monitor.h"
 #include "runtime/progress.h"
 #include "tests/test.h"
 
@@ -15,36 +15,51 @@ static const struct line_row {
     const char *want;
 } lines[] = {
     {"the usual line",
-     {120, 1000, 3.4123, 0.9134, 3e-4, 1600, "tok/s", 0.152, 134, 0.003, 1 << 20, 0, false},
+     {120, 1000, 3.4123, 0.9134, 3e-4, 1600, "tok/s", 0.152, 134, 0.003, 1 << 20, 0, false, 0, 0},
      80,
      "step  120/1000 loss 3.412 |g| 0.91 lr 3.0e-4 1.6k tok/s 152 ms eta 2:14"},
     {"wide terminals show more",
-     {120, 1000, 3.4123, 0.9134, 3e-4, 1600, "tok/s", 0.152, 134, 0.003, 1 << 20, 0, false},
+     {120, 1000, 3.4123, 0.9134, 3e-4, 1600, "tok/s", 0.152, 134, 0.003, 1 << 20, 0, false, 0, 0},
      120,
      "step  120/1000 loss 3.412 |g| 0.91 lr 3.0e-4 1.6k tok/s 152 ms eta 2:14 exposed 3.00 ms mem "
      "1.00 MiB"},
     {"narrow ones are cut",
-     {120, 1000, 3.4123, 0.9134, 3e-4, 1600, "tok/s", 0.152, 134, 0, 0, 0, false},
+     {120, 1000, 3.4123, 0.9134, 3e-4, 1600, "tok/s", 0.152, 134, 0, 0, 0, false, 0, 0},
      20,
      "step  120/1000 loss "},
+    {"a clipped gradient",
+     {120, 1000, 3.4123, 3.1, 3e-4, 1600, "tok/s", 0.152, 134, 0.003, 1 << 20, 0, false, 1 / 3.1,
+      0},
+     80,
+     "step  120/1000 loss 3.412 |g| 3.10→1.00 lr 3.0e-4 1.6k tok/s 152 ms eta 2:14"},
+    {"an arrow is one column wide",
+     {120, 1000, 3.4123, 3.1, 3e-4, 1600, "tok/s", 0.152, 134, 0.003, 1 << 20, 0, false, 1 / 3.1,
+      0},
+     33,
+     "step  120/1000 loss 3.412 |g| 3.1"},
+    {"and is kept whole",
+     {120, 1000, 3.4123, 3.1, 3e-4, 1600, "tok/s", 0.152, 134, 0.003, 1 << 20, 0, false, 1 / 3.1,
+      0},
+     36,
+     "step  120/1000 loss 3.412 |g| 3.10→1"},
     {"one rank has no communication",
-     {1000, 1000, 3.4123, 0.9134, 3e-4, 1600, "tok/s", 0.152, -1, -1, 1 << 20, 0, false},
+     {1000, 1000, 3.4123, 0.9134, 3e-4, 1600, "tok/s", 0.152, -1, -1, 1 << 20, 0, false, 0, 0},
      120,
      "step 1000/1000 loss 3.412 |g| 0.91 lr 3.0e-4 1.6k tok/s 152 ms mem 1.00 MiB"},
     {"no rate, no time to go",
-     {1, 1, NAN, INFINITY, 0, 0, "smp/s", 12.5, -1, 0, 0, 0, false},
+     {1, 1, NAN, INFINITY, 0, 0, "smp/s", 12.5, -1, 0, 0, 0, false, 0, 0},
      80,
      "step 1/1 loss nan |g| inf lr 0 0.0 smp/s 12.5 s"},
     {"a step that overflowed",
-     {3, 9, 2.5, INFINITY, 1e-3, 1600, "tok/s", 0.152, 134, -1, 0, 32768, false},
+     {3, 9, 2.5, INFINITY, 1e-3, 1600, "tok/s", 0.152, 134, -1, 0, 32768, false, 0, 0},
      99,
      "step 3/9 loss 2.500 |g| inf overflow, scale 32768 lr 1.0e-3 1.6k tok/s 152 ms eta 2:14"},
     {"a step that was skipped",
-     {3, 9, NAN, NAN, 1e-3, 1600, "tok/s", 0.152, 134, -1, 0, 0, true},
+     {3, 9, NAN, NAN, 1e-3, 1600, "tok/s", 0.152, 134, -1, 0, 0, true, 0, 0},
      99,
      "step 3/9 loss nan |g| nan not finite, skipped lr 1.0e-3 1.6k tok/s 152 ms eta 2:14"},
     {"hours",
-     {1, 9, 1, 1, 0.1, 1e6, "smp/s", 1e-4, 3725, 0, 0, 0, false},
+     {1, 9, 1, 1, 0.1, 1e6, "smp/s", 1e-4, 3725, 0, 0, 0, false, 0, 0},
      80,
      "step 1/9 loss 1.000 |g| 1.00 lr 1.0e-1 1.0M smp/s 100 us eta 1:02:05"},
 };
@@ -61,18 +76,20 @@ static void test_line(void **state)
 static void log_rows_are_json(void **state)
 {
     (void)state;
-    const zx_log_row row = {3, 1.0 / 3, NAN, 1e-3, 0.5, 0.25, 0, 1000, 2000, 0, 0};
+    zx_figures f = {.step = 3};
     zx_text out = {0};
-    zx_log_line(&row, &out);
-    assert_string_equal(
-        out.at, "{\"step\": 3, \"loss\": 0.333333333, \"grad_norm\": null, \"lr\": 0.001, "
-                "\"step_seconds\": 0.5, \"compute_seconds\": 0.25, \"exposed_comm_seconds\": 0, "
-                "\"peak_bytes\": 1000, \"resident_bytes\": 2000}\n");
-    const zx_log_row scaled = {3, 1, 2, 1e-3, 0.5, 0.25, 0, 1000, 2000, 65536, 2};
+    zx_figure_set(&f, ZX_FIGURE_LR, 1e-3); // in the table's order, whatever comes first
+    zx_figure_set(&f, ZX_FIGURE_LOSS, 1.0 / 3);
+    zx_figure_set(&f, ZX_FIGURE_GRAD_NORM, NAN);
+    zx_figure_set(&f, ZX_FIGURE_PEAK_BYTES, 1e12);
+    zx_figures_line(&f, &out);
+    assert_string_equal(out.at, "{\"step\": 3, \"loss\": 0.333333333, \"grad_norm\": null, "
+                                "\"lr\": 0.001, \"peak_bytes\": 1000000000000}\n");
+    const zx_watched watched = {"a\"b", 0.5, INFINITY};
     out.n = 0;
-    zx_log_line(&scaled, &out);
-    assert_non_null(
-        strstr(out.at, "\"resident_bytes\": 2000, \"loss_scale\": 65536, \"skipped\": 2}\n"));
+    zx_figures_line(&(zx_figures){.step = 4, .n_watched = 1, .watched = &watched}, &out);
+    assert_string_equal(out.at, "{\"step\": 4, \"watch\": {\"a\\\"b\": {\"weight_norm\": 0.5, "
+                                "\"grad_norm\": null}}}\n");
     zx_text_free(&out);
 }
 

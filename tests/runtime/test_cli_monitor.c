@@ -1,0 +1,218 @@
+// test_cli_monitor.c - what runs leave for TensorBoard and as CSV is what log.jsonl says, also
+// after a crash and on a full disk.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/runtime/cli.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+#include <sys/resource.h>
+
+#include "runtime/monitor.h"
+#include "tests/runtime/events.h"
+
+#define DIGITS "train", ZX_SOURCE "/models/digits/model.onnx", "--threads", "1", "--no-save"
+#define CONFIG "--config", "monitors.json"
+enum { BATCH = 64, STEPS = 5 };
+
+static event_file events;
+
+static const char *event_path(const char *folder)
+{
+    static char path[512];
+    DIR *d = opendir(folder);
+    path[0] = '\0';
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
+        if (strncmp(e->d_name, "events.out.tfevents.", 20) == 0)
+            snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+    if (d != NULL) closedir(d);
+    if (path[0] == '\0') fail_msg("no event file in %s", folder);
+    return path;
+}
+
+static void near(double a, double b, const char *what)
+{
+    if (!(fabs(a - b) <= 2e-7 * fabs(b))) fail_msg("%s: %.9g, not %.9g", what, a, b);
+}
+
+static double csv_get(const char *tag, uint64_t step)
+{
+    char path[256], line[256];
+    double found = NAN;
+    snprintf(path, sizeof path, "csv/job/Train_Samples_%s.csv", tag);
+    FILE *f = fopen(path, "r");
+    if (f == NULL) fail_msg("no %s", path);
+    for (int i = 0; fgets(line, sizeof line, f) != NULL; i++) {
+        char want[160];
+        unsigned long long at;
+        double v;
+        snprintf(want, sizeof want, "step,%s\n", tag);
+        if (i == 0) assert_string_equal(line, want);
+        if (i > 0 && sscanf(line, "%llu,%lf", &at, &v) != 2) fail_msg("%s: %s", path, line);
+        if (i > 0 && at == step) found = v;
+    }
+    fclose(f);
+    return found;
+}
+
+static void every_sink_has_the_same(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tag, *key;
+    } rows[] = {{"train_loss", "loss"},
+                {"lr", "lr"},
+                {"grad_norm", "grad_norm"},
+                {"clip_factor", "clip_factor"},
+                {"samples_per_second", "samples_per_second"}};
+    cli_result r;
+    char line[1000], tag[64];
+    const char *const args[] = {DIGITS, CONFIG,  "--steps", "5", "--ranks",
+                                "2",    "--out", "run",     NULL};
+    cli_run(args, &r);
+    cli_expect(&r, 0, "", "done: 5 steps");
+    assert_non_null(strstr(r.err, "→1.00 lr ")); // clipped at 1
+    events_read(event_path("tb/DeepSpeedJobName"), &events);
+    assert_int_equal(events.n_records, STEPS + 1);
+    FILE *f = fopen("run/log.jsonl", "r");
+    assert_non_null(f);
+    for (uint64_t step = 1; fgets(line, sizeof line, f) != NULL; step++) {
+        json_t *row = json_loads(line, 0, NULL);
+        assert_int_equal(json_integer_value(json_object_get(row, "step")), step);
+        for (size_t i = 0; i < ZX_COUNT(rows); i++) {
+            const double want = json_number_value(json_object_get(row, rows[i].key));
+            snprintf(tag, sizeof tag, "Train/Samples/%s", rows[i].tag);
+            near(events_get(&events, tag, step * BATCH), want, tag);
+            near(csv_get(rows[i].tag, step * BATCH), want, tag);
+        }
+        json_decref(row);
+    }
+    fclose(f);
+    assert_true(events_get(&events, "Train/Samples/clip_factor", BATCH) < 1);
+}
+
+// Runs append to CSV files and have an event file each.
+static void another_run_adds_to_them(void **state)
+{
+    (void)state;
+    cli_result r;
+    const char *const args[] = {DIGITS, CONFIG, "--steps", "2", "--out", "second", NULL};
+    const int lines = cli_lines("csv/job/Train_Samples_lr.csv");
+    cli_run(args, &r);
+    cli_expect(&r, 0, "", NULL);
+    assert_int_equal(cli_lines("csv/job/Train_Samples_lr.csv"), lines + 2);
+    assert_int_equal(system("test $(ls tb/DeepSpeedJobName | wc -l) = 2"), 0);
+}
+
+static void a_crash_leaves_whole_records(void **state)
+{
+    (void)state;
+    cli_result r;
+    const char *const args[] = {DIGITS,      "--config", "crash.json", "--steps",
+                                "100000000", "--out",    "crash",      NULL};
+    const pid_t pid = cli_start(args);
+    for (wait_limit w = {0}; cli_lines("crash/log.jsonl") < 20;) wait_more(&w, "20 steps");
+    kill(pid, SIGKILL);
+    cli_end(pid, &r);
+    assert_int_equal(r.code, 1000 + SIGKILL);
+    events_read(event_path("crashed"), &events);
+    assert_true(events.n_records >= 20);
+}
+
+static void a_sink_that_is_full_is_told_of(void **state)
+{
+    (void)state;
+    cli_result r;
+    if (access("/dev/full", W_OK) != 0) return;
+    assert_int_equal(system("mkdir -p full && ln -sf /dev/full full/Train_Samples_lr.csv"), 0);
+    const char *const args[] = {DIGITS, "--config", "full.json", "--steps",
+                                "3",    "--out",    "fullrun",   NULL};
+    cli_run(args, &r);
+    cli_expect(
+        &r, 1, "",
+        "note: cannot write ./full/Train_Samples_lr.csv: No space left on device: no more is "
+        "written there, training goes on\n");
+    cli_expect(&r, 1, "", "done: 3 steps");
+    cli_expect(&r, 1, "",
+               "zerox: cannot write ./full/Train_Samples_lr.csv: No space left on "
+               "device: steps 1 to 3 are missing there\ntry: room");
+    assert_int_equal(cli_lines("fullrun/log.jsonl"), 3);
+}
+
+static void what_cannot_be_made_is_said_before_the_first_step(void **state)
+{
+    (void)state;
+    cli_result r;
+    cli_write("here", "");
+    const char *const args[] = {DIGITS, "--config", "nowhere.json", "--steps",
+                                "3",    "--out",    "nowhere",      NULL};
+    cli_run(args, &r);
+    cli_expect(&r, 1, "", "zerox: here is not a folder");
+    assert_null(strstr(r.err, "step 1/3"));
+}
+
+// ---- the monitor itself -------------------------------------------------------------------------
+
+static void a_full_disk_cuts_no_record(void **state)
+{
+    (void)state;
+    zx_arena mem = {0};
+    zx_err err = {0};
+    zx_monitor *m;
+    struct rlimit was, less;
+    const zx_monitor_options o = {.log = "/dev/null", .tensorboard = "limited"};
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &was);
+    less = was;
+    less.rlim_cur = 1000;
+    assert_zx_ok(zx_monitor_open(&o, &mem, &m, &err), &err);
+    setrlimit(RLIMIT_FSIZE, &less);
+    uint64_t lost = 0;
+    for (uint64_t step = 1; step <= 20; step++) {
+        zx_figures f = {.step = step, .samples = 10 * step};
+        zx_figure_set(&f, ZX_FIGURE_LOSS, (double)step);
+        zx_figure_set(&f, ZX_FIGURE_LR, NAN);
+        assert_zx_ok(zx_monitor_step(m, &f, &err), &err);
+        const char *why = zx_monitor_lost(m);
+        if (why == NULL) continue;
+        assert_int_equal(lost, 0); // it is said once
+        lost = step;
+        assert_non_null(strstr(why, "File too large"));
+    }
+    setrlimit(RLIMIT_FSIZE, &was);
+    assert_in_range(lost, 2, 19);
+    assert_int_equal(zx_monitor_end(m, &err), ZX_E_IO);
+    zx_monitor_close(m);
+    events_read(event_path("limited"), &events);
+    assert_int_equal(events.n_records, lost); // the version, and the steps before
+    assert_true(isnan(events_get(&events, "Train/Samples/lr", 10)));
+    zx_arena_free(&mem);
+}
+
+static int make_files(void **state)
+{
+    if (cli_setup(state) != 0) return 1;
+    cli_write("monitors.json",
+              "{\"train_batch_size\": 64, \"zero_optimization\": {\"stage\": 3},"
+              " \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}},"
+              " \"tensorboard\": {\"enabled\": true, \"output_path\": \"tb\"},"
+              " \"csv_monitor\": {\"enabled\": true, \"output_path\": \"csv/\", \"job_name\": "
+              "\"job\"}}");
+    cli_write("crash.json", "{\"tensorboard\": {\"enabled\": true, \"job_name\": \"crashed\"}}");
+    cli_write("full.json", "{\"csv_monitor\": {\"enabled\": true, \"job_name\": \"full\"}}");
+    cli_write("nowhere.json", "{\"csv_monitor\": {\"enabled\": true, \"output_path\": \"here\"}}");
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_sink_has_the_same),
+        cmocka_unit_test(another_run_adds_to_them),
+        cmocka_unit_test(a_crash_leaves_whole_records),
+        cmocka_unit_test(a_sink_that_is_full_is_told_of),
+        cmocka_unit_test(what_cannot_be_made_is_said_before_the_first_step),
+        cmocka_unit_test(a_full_disk_cuts_no_record),
+    };
+    return cmocka_run_group_tests(tests, make_files, cli_teardown);
+}
