@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "runtime/cmd.h"
+#include "runtime/convert_onnx.h"
 #include "runtime/outfile.h"
 #include "runtime/tensors.h"
 
@@ -185,6 +186,29 @@ static zx_status sharded(conversion *c, const char *to, uint64_t most, bool forc
     return write_index(c, index, err); // last: what it names is there
 }
 
+// TO.onnx: a copy of the model with these weights.
+static zx_status into_model(conversion *c, const zx_options *o, zx_err *err)
+{
+    const char *to = o->second, *model = zx_given_text(o, ZX_OPT_MODEL);
+    struct stat a, b;
+    uint32_t n = 0;
+    ZX_TRY(zx_tensors_open(o->operand, true, c->mem, &c->from, err));
+    if (model == NULL && c->from.is_ckpt) model = c->from.ckpt.model;
+    if (model == NULL) {
+        zx_err_hint(err, "--model MODEL.onnx");
+        return ZX_FAIL(err, ZX_E_USAGE, "%s doesn't say which model it is of",
+                       zx_text_safe(c->mem, o->operand));
+    }
+    if (stat(to, &a) == 0 && stat(model, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        return ZX_FAIL(err, ZX_E_USAGE, "%s is the model itself", to);
+    ZX_TRY(check_apart(c, to, err));
+    ZX_TRY(zx_outfile_spare(to, zx_given(o, ZX_OPT_FORCE), err));
+    ZX_TRY(zx_convert_onnx(&c->from, model, to, c->mem, &n, err));
+    zx_cmd_say("written: %s: %s with %u tensors of %s", zx_text_safe(c->mem, to),
+               zx_text_safe(c->mem, model), n, zx_text_safe(c->mem, c->from.path));
+    return ZX_OK;
+}
+
 static zx_status convert(conversion *c, const zx_options *o, zx_err *err)
 {
     const char *to = o->second, *size = zx_given_text(o, ZX_OPT_SHARD_SIZE);
@@ -194,11 +218,14 @@ static zx_status convert(conversion *c, const zx_options *o, zx_err *err)
     if (size != NULL && (!zx_text_parse_size(size, &most) || most == 0))
         return ZX_FAIL(err, ZX_E_USAGE, "--shard-size needs a size like 5GB, not '%s'",
                        zx_text_safe(c->mem, size));
+    if (ends(to, ".onnx") && size == NULL) return into_model(c, o, err);
+    if (zx_given(o, ZX_OPT_MODEL))
+        return ZX_FAIL(err, ZX_E_USAGE, "--model is for TO.onnx, not for %s", to);
     if (file && size != NULL)
         return ZX_FAIL(err, ZX_E_USAGE, "--shard-size makes several files: %s has to be a folder",
                        to);
     if (!file && size == NULL) {
-        zx_err_hint(err, "FILE.safetensors, or a folder and --shard-size 5GB");
+        zx_err_hint(err, "FILE.safetensors, FILE.onnx, or a folder and --shard-size 5GB");
         return ZX_FAIL(err, ZX_E_USAGE, "%s is no .safetensors file", zx_text_safe(c->mem, to));
     }
     ZX_TRY(zx_tensors_open(o->operand, true, c->mem, &c->from, err));

@@ -19,7 +19,7 @@
     X(NEW, "new", "FAMILY", "write an untrained model: gpt2, llama or mlp")                        \
     X(DIFF, "diff", "PLAN PLAN", "compare two plan files; exit code 1 if they differ")             \
     X(SHOW, "show", "FILE|CHECKPOINT|RUN", "show the tensors of a file, a checkpoint or a run")    \
-    X(CONVERT, "convert", "FROM TO", "write a checkpoint's or a file's weights as .safetensors")   \
+    X(CONVERT, "convert", "FROM TO", "write weights as .safetensors, or into a model")             \
     X(REPORT, "report", "RUN...", "the curves of runs as one page to look at in a browser")        \
     X(MACHINE, "machine", "[NAME]", "show how fast this host, or a machine by name, is")
 

@@ -207,6 +207,13 @@ static const struct word_row {
      "has no tensor 'fc.weigth'; the nearest is"},
     {"nothing there", "show gone", 1, "gone"},
     // ---- convert
+    {"into which model", "convert f32.safetensors new.onnx", 2, "doesn't say which model it is of"},
+    {"over the model", "convert f32.safetensors m.onnx --model m.onnx", 2, "is the model itself"},
+    {"into another model", "convert named.safetensors n.onnx --model m.onnx", 3,
+     "m.onnx: there is no initializer 'fc.bais'"},
+    {"of another shape", "convert shape.safetensors n.onnx --model m.onnx", 3,
+     "'fc.weight' is float32 [3, 4] there, and float32 [4] in the weights"},
+    {"no model", "convert run n.onnx --model f32.safetensors", 3, "f32.safetensors"},
     {"into what isn't one file", "convert run w.bin", 2, "w.bin is no .safetensors file"},
     {"shards into a file", "convert run w.safetensors --shard-size 5GB", 2, "has to be a folder"},
     {"what is there", "convert run f32.safetensors", 2, "f32.safetensors exists already"},
@@ -245,6 +252,29 @@ static void convert(void **state)
                            "\"fc.bias\": \"model-00002-of-00002.safetensors\""));
 }
 
+// Into the model itself, small tensors and large ones, and tied ones.
+static void into_onnx(void **state)
+{
+    (void)state;
+    assert_int_equal(holds_zerox("into", "convert run new.onnx --model m.onnx"), 0);
+    holds_train("of_new", "new.onnx --config c.json --threads 1 --steps 1");
+    expect_weights("of_new/model.safetensors");
+    static const struct {
+        const char *model, *data; // a tied table; running statistics
+    } cases[] = {{"gpt2", "input_ids"}, {"convnet", "x"}};
+    for (size_t i = 0; i < ZX_COUNT(cases); i++) {
+        char dir[400], data[1200];
+        snprintf(dir, sizeof dir, ZX_TEST_DATA "/cases/%s", cases[i].model);
+        snprintf(data, sizeof data, "--threads 1 --data %s=%s/%s.npy --data labels=%s/labels.npy",
+                 cases[i].data, dir, cases[i].data, dir);
+        holds_train("g", "%s/model.onnx %s --steps 2 --save-every 2 --force", dir, data);
+        assert_int_equal(holds_zerox("into", "convert g trained.onnx --force"), 0);
+        holds_train("g1", "%s/model.onnx %s --steps 2 --init g --force", dir, data);
+        holds_train("g2", "trained.onnx %s --steps 2 --force", data);
+        holds_expect_same("g1", "g2");
+    }
+}
+
 // A tied tensor is stored once, and both names find it, whichever file is in between.
 static void tied(void **state)
 {
@@ -265,7 +295,7 @@ static void tied(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(init_rows) + ZX_COUNT(word_rows) + 3];
+    struct CMUnitTest tests[ZX_COUNT(init_rows) + ZX_COUNT(word_rows) + 4];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(init_rows); i++)
         tests[n++] = zx_case(init_rows[i].name, test_init, &init_rows[i]);
@@ -274,5 +304,6 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(init_in_part);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(convert);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(tied);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(into_onnx);
     return cmocka_run_group_tests(tests, setup, holds_teardown);
 }
