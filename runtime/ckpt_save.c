@@ -267,6 +267,7 @@ static zx_ckpt_saving *make(zx_session *s, zx_world *world, const zx_ckpt *c,
     zx_ckpt_saving *v = calloc(1, sizeof *v);
     ZX_ASSERT(v != NULL);
     v->c = *c;
+    v->c.model = zx_arena_str(&v->mem, c->model);
     v->c.tensors = zx_arena_copy(&v->mem, c->tensors, c->n * sizeof *c->tensors);
     v->target = *target;
     if (target->folder != NULL) v->target.folder = zx_arena_str(&v->mem, target->folder);

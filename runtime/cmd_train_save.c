@@ -241,8 +241,9 @@ zx_status zx_train_checkpoint(zx_train *t, bool last, zx_err *err)
     ZX_TRY(zx_train_save_settle(t, last, err)); // the one before
     const zx_mark mark = zx_arena_mark(&job->mem);
     zx_err found = {0};
+    char model[PATH_MAX]; // the same from wherever it is looked for
     zx_ckpt c = {.optimizer = optimizer_name(t),
-                 .model = job->model,
+                 .model = realpath(job->model, model) != NULL ? model : job->model,
                  .model_hash = zx_ckpt_model_hash(&job->forward),
                  .stage = t->plan.stage,
                  .state = t->state};
