@@ -156,7 +156,8 @@ static zx_status resolve_config(zx_job *job, zx_err *err)
     if (zx_given(job->o, ZX_OPT_EXECUTE) && !(job->loss_scale.fixed > 0))
         ZX_FAIL(err, ZX_E_USAGE,
                 "--execute compares fp16 with a loss scale that stays: fp16.loss_scale, e.g. 128");
-    zx_config_optim(&job->config, &job->optim, &job->clip, err);
+    if (zx_config_optim(&job->config, &job->optim, &job->clip, err) == ZX_OK)
+        zx_config_schedule(&job->config, &job->optim, err);
     if (err->code == ZX_E_USAGE && err->hint[0] == '\0')
         zx_err_hint(err, "docs/CONFIG.md has the keys of a config");
     return err->code;

@@ -58,6 +58,10 @@ static void say_model(zx_train *t)
     zx_data_describe(t->job.data, &data);
     zx_cmd_say("data: %s", data.at != NULL ? data.at : "none");
     zx_text_free(&data);
+    zx_text schedule = {0};
+    zx_lr_describe(&t->job.optim.schedule, &schedule);
+    if (t->job.optim.schedule.kind != ZX_LR_CONSTANT) zx_cmd_say("learning rate: %s", schedule.at);
+    zx_text_free(&schedule);
     zx_job_say_notes(&t->job);
 }
 
@@ -357,6 +361,8 @@ static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
     zx_status st = zx_job_import(&t->job, false, err);
     if (st == ZX_OK) st = zx_train_eval_open(t, err);
     if (st == ZX_OK) st = count_steps(t, err);
+    if (st == ZX_OK)
+        st = zx_config_schedule_steps(&t->job.config, t->steps, &t->job.optim, &t->job.notes, err);
     if (st == ZX_OK) zx_train_replan_open(t);
     zx_train_saving_open(t);
     if (st == ZX_OK) st = zx_train_monitor_check(t, err);

@@ -106,6 +106,20 @@ static zx_status say_why(zx_train *t, uint64_t step, uint64_t first_micro, zx_er
     return st;
 }
 
+// ---- the rate -----------------------------------------------------------------------------------
+
+// Of the step that comes next.
+static double next_rate(const zx_train *t)
+{
+    return zx_lr_at(&t->job.optim.schedule, t->state.applied_steps);
+}
+
+// Of the step that was.
+static double last_rate(const zx_train *t, const zx_step_report *r)
+{
+    return zx_lr_at(&t->job.optim.schedule, t->state.applied_steps - (r->applied ? 1 : 0));
+}
+
 // ---- said and written ---------------------------------------------------------------------------
 
 typedef struct showing {
@@ -141,7 +155,7 @@ static void show(zx_train *t, showing *v, const zx_step_report *r, bool last)
         .steps = t->steps,
         .loss = r->loss,
         .grad_norm = r->grad_norm,
-        .lr = t->job.optim.lr,
+        .lr = last_rate(t, r),
         .overflow_scale = !r->applied && is_fp16(t) ? t->loss_scale.scale : 0,
         .skipped = !r->applied && !is_fp16(t),
         .rate = r->seconds > 0 ? samples / r->seconds : 0,
@@ -171,14 +185,17 @@ static void show_deepspeed_line(const zx_train *t, showing *v)
     if (!every->has || every->i == 0 || t->done % (uint64_t)every->i != 0) return;
     if (v->open) fputc('\n', stderr);
     v->open = false;
+    // DeepSpeed prints after its schedule has gone on: the rate is the next step's.
     const zx_optim *o = &t->job.optim;
+    const unsigned long long done = t->done, skipped = t->state.skipped_steps;
+    double beta1 = o->beta1, beta2 = o->beta2;
+    zx_lr_betas_at(&o->schedule, t->state.applied_steps, &beta1, &beta2);
     if (o->kind == ZX_OPTIM_ADAM)
-        zx_cmd_say("step=%llu, skipped=%llu, lr=[%.9g], mom=[[%.9g, %.9g]]",
-                   (unsigned long long)t->done, (unsigned long long)t->state.skipped_steps, o->lr,
-                   o->beta1, o->beta2);
+        zx_cmd_say("step=%llu, skipped=%llu, lr=[%.9g], mom=[[%.9g, %.9g]]", done, skipped,
+                   next_rate(t), beta1, beta2);
     else
-        zx_cmd_say("step=%llu, skipped=%llu, lr=[%.9g], mom=[%.9g]", (unsigned long long)t->done,
-                   (unsigned long long)t->state.skipped_steps, o->lr, o->momentum);
+        zx_cmd_say("step=%llu, skipped=%llu, lr=[%.9g], mom=[%.9g]", done, skipped, next_rate(t),
+                   o->momentum);
 }
 
 static void show_breakdown(zx_train *t, showing *v, const zx_step_report *r)
@@ -272,7 +289,7 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
         if (st != ZX_OK) break;
         st = zx_session_scale(t->session, t->loss_scale.scale, err);
         if (st != ZX_OK) break;
-        st = zx_session_step(t->session, t->state.applied_steps, micro, t->job.optim.lr, &r, err);
+        st = zx_session_step(t->session, t->state.applied_steps, micro, next_rate(t), &r, err);
         if (st == ZX_E_DATA) zx_data_explain(t->job.data, err);
         if (st != ZX_OK) break;
         const bool on = goes_on(t, &r);

@@ -80,6 +80,11 @@ typedef struct zx_batch {
 zx_status zx_config_batch(zx_config *c, uint32_t ranks, int64_t graph_batch, zx_batch *out,
                           zx_err *err);
 zx_status zx_config_optim(zx_config *c, zx_optim *optim, double *clip, zx_err *err);
+// optim->schedule, of the optimizer that was resolved (config_schedule.c); what depends on the
+// number of steps ("auto") is filled once the run is known, which also writes it into the config.
+zx_status zx_config_schedule(zx_config *c, zx_optim *optim, zx_err *err);
+zx_status zx_config_schedule_steps(zx_config *c, uint64_t steps, zx_optim *optim, zx_notes *notes,
+                                   zx_err *err);
 // The precision of a plan, and the bytes of an element of its gradients' accumulators; 0: as the
 // parameters'. halves: whether 16 bits can be had; else they are refused.
 zx_status zx_config_precision(const zx_config *c, bool halves, zx_precision *out,

@@ -230,13 +230,15 @@ zx_adam_args zx_exec_adam(const zx_session *s)
 {
     const zx_optim *o = &s->o.optim;
     const double t = (double)s->step + 1;
+    double beta1 = o->beta1, beta2 = o->beta2;
+    zx_lr_betas_at(&o->schedule, s->step, &beta1, &beta2);
     return (zx_adam_args){.lr = (float)s->lr,
-                          .beta1 = o->beta1,
-                          .beta2 = o->beta2,
+                          .beta1 = beta1,
+                          .beta2 = beta2,
                           .eps = (float)o->eps,
                           .weight_decay = (float)o->weight_decay,
-                          .correction1 = o->bias_correction ? (float)(1 - pow(o->beta1, t)) : 1,
-                          .correction2 = o->bias_correction ? (float)(1 - pow(o->beta2, t)) : 1,
+                          .correction1 = o->bias_correction ? (float)(1 - pow(beta1, t)) : 1,
+                          .correction2 = o->bias_correction ? (float)(1 - pow(beta2, t)) : 1,
                           .decoupled = o->decoupled,
                           .grad_scale = s->grad_scale};
 }

@@ -10,6 +10,7 @@
 
 #include "graph/graph.h"
 #include "runtime/backend.h"
+#include "runtime/schedule_lr.h"
 #include "runtime/world.h"
 #include "sched/sched.h"
 
@@ -22,6 +23,7 @@ typedef struct zx_optim {
     bool decoupled, bias_correction;            // AdamW; false: L2
     double momentum, dampening;                 // SGD
     bool nesterov;
+    zx_lr_schedule schedule; // of lr, which sessions are given, and of the betas
 } zx_optim;
 uint32_t zx_optim_states(const zx_optim *o); // floats kept per parameter: 0, 1 or 2
 
