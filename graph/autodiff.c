@@ -29,7 +29,8 @@ static uint8_t *find_needed(const zx_graph *g, zx_arena *mem)
 {
     uint8_t *flags = ZX_NEW(mem, uint8_t, g->n_values + 1);
     for (uint32_t i = 0; i < g->n_params; i++)
-        if (is_float(g, g->params[i].value)) flags[g->params[i].value] |= FROM_PARAM;
+        if (is_float(g, g->params[i].value) && !g->params[i].frozen)
+            flags[g->params[i].value] |= FROM_PARAM;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const zx_node *n = &g->nodes[i];
         uint8_t from = 0;
@@ -102,8 +103,11 @@ static zx_status check_paths(const zx_graph *g, const uint8_t *flags, zx_arena *
 static zx_status check_loss(const zx_graph *g, const uint8_t *flags, zx_err *err)
 {
     if (flags[zx_loss_differentiated(g)] == NEEDED) return ZX_OK;
-    zx_status st = ZX_FAIL(err, ZX_E_UNSUPPORTED,
-                           "the loss depends on no parameter, so there is nothing to train");
+    bool frozen = false;
+    for (uint32_t i = 0; i < g->n_params; i++) frozen |= g->params[i].frozen;
+    zx_status st =
+        ZX_FAIL(err, ZX_E_UNSUPPORTED, "the loss depends on no %s, so there is nothing to train",
+                frozen ? "parameter that isn't frozen" : "parameter");
     zx_err_hint(err,
                 "`zerox check` lists the parameters; zerox.parameters in the config names them");
     return st;
@@ -279,7 +283,8 @@ zx_status zx_autodiff(const zx_graph *forward, double seed, zx_arena *mem, zx_gr
         if (err != NULL) zx_err_merge(err, &one);
     }
     if (st != ZX_OK) goto done;
-    for (uint32_t i = 0; i < b.g.n_params; i++) b.params[i].grad = settle(&w, b.params[i].value);
+    for (uint32_t i = 0; i < b.g.n_params; i++)
+        b.params[i].grad = b.params[i].frozen ? ZX_NONE : settle(&w, b.params[i].value);
     zx_builder_done(&b, &train);
     zx_simplify(&train, mem, out);
 done:

@@ -6,9 +6,10 @@
 #include "graph/graph.h"
 
 // Adds to `forward` the gradient of its loss with respect to every parameter that the loss depends
-// on, starting from d(loss) = seed, which is 1/(ranks x accumulation). Each parameter's `grad` is
-// set. Contributions to one gradient are added in the order of the forward nodes that make them,
-// last first; slices that make up a whole tensor are put together before. Fails listing every node
+// on and that isn't frozen, starting from d(loss) = seed, which is 1/(ranks x accumulation). Each
+// parameter's `grad` is set. Nothing is added that only frozen parameters would need.
+// Contributions to one gradient are added in the order of the forward nodes that make them, last
+// first; slices that make up a whole tensor are put together before. Fails listing every node
 // at once that lies on a path from a parameter to the loss and has no gradient (E_UNSUPPORTED), and
 // float values on such a path that aren't f32.
 zx_status zx_autodiff(const zx_graph *forward, double seed, zx_arena *mem, zx_graph *out,

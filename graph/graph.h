@@ -55,10 +55,12 @@ typedef struct zx_param { // what the optimizer trains, one unit each
     const char *name; // the name it is saved under
     zx_init init;
     uint32_t grad; // the value that holds one micro-batch's gradient; ZX_NONE before autodiff, and
-                   // after it where no gradient reaches the parameter: saved, never trained
+                   // after it where no gradient reaches the parameter or it is frozen: saved, never
+                   // trained
     uint32_t n_aliases;
     const char *const *aliases; // other names of the same tensor
     const char *why;            // what made it a parameter, for `zerox check`
+    bool frozen;                // it is to stay as it is: autodiff leaves it out
 } zx_param;
 
 typedef struct zx_buffer { // state that training changes without a gradient (running statistics)

@@ -43,6 +43,28 @@ typedef struct zx_sgd_args {
     float grad_scale;
 } zx_sgd_args;
 
+// c = b1 m + r1 d; p -= decay p + lr sign(c); m = b2 m + r2 d, with d = scale g. The sign of 0 is
+// 0: what never gets a gradient stays where it is.
+typedef struct zx_lion_args {
+    double beta1, beta2;
+    float lr, weight_decay, grad_scale;
+} zx_lion_args;
+typedef struct zx_lion_numbers {
+    float b1, b2, r1, r2, lr, decay, scale;
+} zx_lion_numbers;
+static inline zx_lion_numbers zx_lion_numbers_of(const zx_lion_args *a)
+{
+    zx_lion_numbers n;
+    n.b1 = (float)a->beta1;
+    n.b2 = (float)a->beta2;
+    n.r1 = (float)(1 - a->beta1);
+    n.r2 = (float)(1 - a->beta2);
+    n.lr = a->lr;
+    n.decay = a->lr * a->weight_decay;
+    n.scale = a->grad_scale;
+    return n;
+}
+
 ZX_END_C
 
 #endif

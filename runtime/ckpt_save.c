@@ -26,7 +26,7 @@ enum { CHUNK = 1 << 20 }; // elements that are looked at and written at a time
 static const char *state_part(const zx_optim *o, uint32_t k)
 {
     if (o->kind == ZX_OPTIM_ADAM) return k == 0 ? "exp_avg" : "exp_avg_sq";
-    return "momentum";
+    return o->kind == ZX_OPTIM_LION ? "exp_avg" : "momentum";
 }
 
 void zx_ckpt_list(const zx_graph *train, const zx_plan *plan, const zx_optim *optim, zx_arena *mem,

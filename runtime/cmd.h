@@ -10,6 +10,7 @@
 #include "runtime/backend.h"
 #include "runtime/config.h"
 #include "runtime/data.h"
+#include "runtime/job_params.h"
 #include "runtime/job_recompute.h"
 #include "runtime/memory.h"
 #include "runtime/options.h"
@@ -52,6 +53,10 @@ typedef struct zx_job {
     int64_t fixed_batch; // the model's own; 0: it has none
     zx_batch batch;
     zx_optim optim;
+    uint32_t n_groups;          // of zerox.param_groups
+    zx_param_group *groups;     // all there is of it until the import
+    uint32_t *group_of;         // by parameter: its group; ZX_NONE
+    const zx_param_rate *rates; // by parameter; NULL: all as optim says
     double clip;
     zx_budget budget;
     zx_notes notes;      // what the user should know; n_said of them were printed
@@ -63,15 +68,18 @@ typedef struct zx_job {
     uint32_t accumulate_bytes;   // of an element of a gradient's accumulator; 0: as the parameter's
     zx_recompute_kind recompute; // of train
     bool recompute_auto;         // decided when it is planned; until then train has none
-    zx_machine machine;          // that is planned for: of zx_job_plan_options
-    zx_plan_options planned;     // what zx_job_plan made its plan from
-    const char *preset;          // its name, where the model is one; NULL: a file
-    zx_text preset_bytes;        // and the file that it stands for
-    zx_graph forward, train;     // train: as it is planned
-    zx_graph plain;              // in float32, and nothing is recomputed
-    zx_counted counted;          // zerox.loss_average: how train's loss is counted
-    zx_variant variant;          // of it, that train is
-    uint64_t n_elements;         // of all parameters
+    uint32_t n_again;            // patterns of the layers that are recomputed
+    const char *const *again;
+    uint32_t again_first;    // or: so many layers, the first ones; 0: not asked for
+    zx_machine machine;      // that is planned for: of zx_job_plan_options
+    zx_plan_options planned; // what zx_job_plan made its plan from
+    const char *preset;      // its name, where the model is one; NULL: a file
+    zx_text preset_bytes;    // and the file that it stands for
+    zx_graph forward, train; // train: as it is planned
+    zx_graph plain;          // in float32, and nothing is recomputed
+    zx_counted counted;      // zerox.loss_average: how train's loss is counted
+    zx_variant variant;      // of it, that train is
+    uint64_t n_elements;     // of all parameters
 } zx_job;
 
 // Reads config and model file, finds the data, resolves the batch. ranks: of the run. Data may be

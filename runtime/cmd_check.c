@@ -89,8 +89,12 @@ static void put_params(zx_job *job, zx_text *out)
         for (uint32_t k = i; k < g->n_params; k++) {
             if (strcmp(why, reason(g->params[k].why)) != 0) continue;
             done[k] = true;
-            zx_text_put(out, "    %s %s\n", zx_text_safe(mem, g->params[k].name),
-                        shape_text(g, g->params[k].value, mem));
+            zx_text_put(out, "    %s %s%s", zx_text_safe(mem, g->params[k].name),
+                        shape_text(g, g->params[k].value, mem),
+                        g->params[k].frozen ? ", frozen" : "");
+            if (job->group_of != NULL && job->group_of[k] != ZX_NONE)
+                zx_text_put(out, ", group %u", job->group_of[k]);
+            zx_text_put(out, "\n");
         }
     }
 }
@@ -106,6 +110,7 @@ static void put_tensors(zx_job *job, zx_text *out)
                 zx_text_count((double)job->n_elements, count), g->n_params,
                 g->n_params == 1 ? "" : "s");
     put_params(job, out);
+    zx_job_params_text(job, out);
     if (ties > 0) zx_text_put(out, "ties: %u\n", ties);
     for (uint32_t i = 0; i < g->n_params; i++)
         for (uint32_t k = 0; k < g->params[i].n_aliases; k++)

@@ -124,7 +124,9 @@ zx_status zx_compare_prepare(zx_comparing *k, zx_err *err)
     const zx_machine *m = &k->options.machine;
     k->c = (zx_compare){.model = job->model,
                         .machine = m->host ? NULL : m->name,
-                        .recompute = job->recompute == ZX_RECOMPUTE_FULL ? "full" : "none",
+                        .recompute = job->recompute == ZX_RECOMPUTE_FULL     ? "full"
+                                     : job->recompute == ZX_RECOMPUTE_BLOCKS ? "named"
+                                                                             : "none",
                         .ranks = job->ranks,
                         .threads = job->threads,
                         .micro_batches = k->options.micro_batches,

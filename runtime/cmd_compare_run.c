@@ -181,6 +181,7 @@ static zx_session_options session_options(const running *v)
                                 .threads = job->threads,
                                 .seed = job->seed,
                                 .optim = job->optim,
+                                .rates = job->rates,
                                 .clip = job->clip,
                                 .labels = zx_job_labels(job),
                                 .feed = zx_data_feed(job->data),

@@ -68,14 +68,6 @@ static zx_status run(zx_job *job, const zx_hooks *hooks, const zx_hook_limits *l
     return st;
 }
 
-// The blocks that are run again in the backward pass.
-static const zx_blocks *again_of(zx_job *job, zx_blocks *blocks)
-{
-    if (job->recompute == ZX_RECOMPUTE_NONE) return NULL;
-    zx_blocks_make(&job->forward, &job->mem, blocks);
-    return blocks;
-}
-
 zx_status zx_cmd_decisions(const zx_options *o, zx_err *err)
 {
     zx_job job = {0};
@@ -96,7 +88,8 @@ zx_status zx_cmd_decisions(const zx_options *o, zx_err *err)
                 "hooks gather parameters under ZeRO stage 3 only: shown as if "
                 "the config said so");
     if (st == ZX_OK) st = zx_job_import(&job, true, err);
-    if (st == ZX_OK) st = zx_baseline_make(&job, again_of(&job, &blocks), &hooks, &limits, err);
+    if (st == ZX_OK)
+        st = zx_baseline_make(&job, zx_job_recompute_blocks(&job, &blocks), &hooks, &limits, err);
     zx_job_say_notes(&job);
     if (st == ZX_OK) st = run(&job, &hooks, &limits, (uint32_t)n, err);
     zx_job_close(&job);

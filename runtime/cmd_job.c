@@ -158,6 +158,7 @@ static zx_status resolve_config(zx_job *job, zx_err *err)
                 "--execute compares fp16 with a loss scale that stays: fp16.loss_scale, e.g. 128");
     if (zx_config_optim(&job->config, &job->optim, &job->clip, err) == ZX_OK)
         zx_config_schedule(&job->config, &job->optim, err);
+    if (err->code == ZX_OK) zx_job_param_groups(job, err);
     if (err->code == ZX_E_USAGE && err->hint[0] == '\0')
         zx_err_hint(err, "docs/CONFIG.md has the keys of a config");
     return err->code;
@@ -337,9 +338,10 @@ zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
     }
     if (st != ZX_OK) name_loss(job, &found);
     if (st != ZX_OK) return zx_err_merge(err, &found);
-    if (forward_only) return ZX_OK;
+    if (forward_only) return zx_job_params(job, err);
     ZX_TRY(zx_job_fuse(job, NULL, &job->forward, err));
     ZX_TRY(count_elements(job, err));
+    ZX_TRY(zx_job_params(job, err));
     const uint32_t per_step = job->ranks * (uint32_t)job->batch.accumulate;
     if (job->data != NULL)
         ZX_TRY(
@@ -368,7 +370,10 @@ zx_status zx_job_train_graph(zx_job *job, zx_err *err)
     ZX_TRY(zx_autodiff(&job->forward, 1.0 / (double)per_step, &job->mem, &full, err));
     zx_simplify(&full, &job->mem, &job->plain);
     ZX_TRY(zx_job_epilogues(job, err));
-    ZX_TRY(zx_variant_make(job, job->recompute, job->variant.again, &job->mem, &v, err));
+    const bool *again = job->variant.again;
+    if (job->recompute == ZX_RECOMPUTE_BLOCKS && again == NULL)
+        ZX_TRY(zx_job_recompute_named(job, &again, err));
+    ZX_TRY(zx_variant_make(job, job->recompute, again, &job->mem, &v, err));
     zx_job_take(job, &v);
     if (job->recompute == ZX_RECOMPUTE_FULL && v.n == 0)
         zx_note(&job->notes, &job->mem,

@@ -55,6 +55,10 @@ static void say_model(zx_train *t)
                zx_text_count((double)t->job.n_elements, count), t->job.n_elements == 1 ? "" : "s",
                g->n_params, g->n_params == 1 ? "" : "s", g->n_buffers, g->n_buffers == 1 ? "" : "s",
                g->n_nodes, g->n_nodes == 1 ? "" : "s", t->job.train.n_nodes);
+    zx_text params = {0};
+    zx_job_params_text(&t->job, &params);
+    if (params.n > 0) zx_cmd_say("%.*s", (int)params.n - 1, params.at); // without its last '\n'
+    zx_text_free(&params);
     zx_data_describe(t->job.data, &data);
     zx_cmd_say("data: %s", data.at != NULL ? data.at : "none");
     zx_text_free(&data);
@@ -316,6 +320,7 @@ zx_session_options zx_train_session_options(const zx_train *t)
         .threads = job->threads,
         .seed = job->seed,
         .optim = job->optim,
+        .rates = job->rates,
         .clip = job->clip,
         .labels = zx_job_labels(job),
         .feed = zx_data_feed(job->data),

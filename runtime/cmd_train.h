@@ -122,6 +122,8 @@ zx_status zx_train_save_settle(zx_train *t, bool last, zx_err *err);
 // Runs the steps: log rows, progress, the first step's gradients. *stopped: a signal ended it.
 // E_DIVERGED, with the first bad node, for a step that wasn't applied where it isn't to be skipped.
 zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err);
+// The learning rate of the step that was.
+double zx_train_last_rate(const zx_train *t, const zx_step_report *r);
 
 // ---- cmd_train_monitor.c: a step's figures, for log.jsonl and monitors
 // ---------------------------- Before a session is opened: reads --watch and judges what the config

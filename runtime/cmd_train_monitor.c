@@ -202,7 +202,7 @@ zx_status zx_train_monitor_step(zx_train *t, const zx_step_report *r, zx_err *er
     zx_figure_set(&f, ZX_FIGURE_LOSS, r->loss);
     zx_figure_set(&f, ZX_FIGURE_GRAD_NORM, r->grad_norm);
     zx_figure_set(&f, ZX_FIGURE_CLIP_FACTOR, zx_train_clip_factor(t, r));
-    zx_figure_set(&f, ZX_FIGURE_LR, t->job.optim.lr);
+    zx_figure_set(&f, ZX_FIGURE_LR, zx_train_last_rate(t, r));
     zx_figure_set(&f, ZX_FIGURE_STEP_SECONDS, r->seconds);
     zx_figure_set(&f, ZX_FIGURE_COMPUTE_SECONDS, r->compute_seconds);
     zx_figure_set(&f, ZX_FIGURE_EXPOSED_SECONDS, r->exposed_seconds);

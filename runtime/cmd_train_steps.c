@@ -114,8 +114,7 @@ static double next_rate(const zx_train *t)
     return zx_lr_at(&t->job.optim.schedule, t->state.applied_steps);
 }
 
-// Of the step that was.
-static double last_rate(const zx_train *t, const zx_step_report *r)
+double zx_train_last_rate(const zx_train *t, const zx_step_report *r)
 {
     return zx_lr_at(&t->job.optim.schedule, t->state.applied_steps - (r->applied ? 1 : 0));
 }
@@ -155,7 +154,7 @@ static void show(zx_train *t, showing *v, const zx_step_report *r, bool last)
         .steps = t->steps,
         .loss = r->loss,
         .grad_norm = r->grad_norm,
-        .lr = last_rate(t, r),
+        .lr = zx_train_last_rate(t, r),
         .overflow_scale = !r->applied && is_fp16(t) ? t->loss_scale.scale : 0,
         .skipped = !r->applied && !is_fp16(t),
         .rate = r->seconds > 0 ? samples / r->seconds : 0,
@@ -190,7 +189,7 @@ static void show_deepspeed_line(const zx_train *t, showing *v)
     const unsigned long long done = t->done, skipped = t->state.skipped_steps;
     double beta1 = o->beta1, beta2 = o->beta2;
     zx_lr_betas_at(&o->schedule, t->state.applied_steps, &beta1, &beta2);
-    if (o->kind == ZX_OPTIM_ADAM)
+    if (o->kind != ZX_OPTIM_SGD)
         zx_cmd_say("step=%llu, skipped=%llu, lr=[%.9g], mom=[[%.9g, %.9g]]", done, skipped,
                    next_rate(t), beta1, beta2);
     else

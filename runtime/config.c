@@ -159,6 +159,7 @@ static const char *const type_words[] = {
     [ZX_KEY_REALS] = "a list of numbers",
     [ZX_KEY_DTYPE] = "fp32, fp16 or bf16",
     [ZX_KEY_CHOICE] = "one of",
+    [ZX_KEY_WORDS] = "a text or a list of texts",
     [ZX_KEY_OBJECT] = "an object",
     [ZX_KEY_SWITCH] = "an object",
     [ZX_KEY_ANY] = "anything",
@@ -188,6 +189,9 @@ static bool parse_value(const zx_config_row *row, const json_t *j, zx_arena *mem
         return parse_reals(j, mem, v);
     case ZX_KEY_DTYPE:
         return parse_dtype(json_string_value(j), &v->text);
+    case ZX_KEY_WORDS:
+        return parse_choice(row->words, json_string_value(j), mem, &v->text) ||
+               parse_texts(j, mem, v);
     case ZX_KEY_CHOICE:
         return parse_choice(row->words, json_string_value(j), mem, &v->text);
     case ZX_KEY_OBJECT:
@@ -379,7 +383,7 @@ static void read_key(reading *r, uint32_t index, const char *path, bool by_other
     }
     if (json_is_null(j)) return;
     const char *word = json_string_value(j), *own; // "auto" is also a word of some keys' own
-    const bool choice = row->type == ZX_KEY_CHOICE && word != NULL &&
+    const bool choice = (row->type == ZX_KEY_CHOICE || row->type == ZX_KEY_WORDS) && word != NULL &&
                         parse_choice(row->words, word, r->c->mem, &own);
     if (!choice && word != NULL && strcmp(word, "auto") == 0) {
         zx_config_auto(row, r->c->mem, v);
@@ -480,7 +484,8 @@ static bool switched_off(const zx_config *c, const zx_config_row *row)
 const char *zx_config_reason(const zx_config_row *row)
 {
     if (row->verdict == ZX_VERDICT_STEERS) return "superseded: the planner decides by itself";
-    if (row->type != ZX_KEY_CHOICE || strchr(row->words, ':') == NULL) return row->words;
+    const bool words = row->type == ZX_KEY_CHOICE || row->type == ZX_KEY_WORDS;
+    if (!words || strchr(row->words, ':') == NULL) return row->words;
     return strchr(row->words, ':') + 2;
 }
 

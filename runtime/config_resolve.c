@@ -106,12 +106,12 @@ zx_status zx_config_batch(zx_config *c, uint32_t ranks, int64_t graph_batch, zx_
 
 // ---- optimizer ----------------------------------------------------------------------------------
 
-enum { ADAM = 1, ADAMW = 2, SGD = 4 };
+enum { ADAM = 1, ADAMW = 2, SGD = 4, LION = 8 };
 static const struct {
     const char *name;
     unsigned bit;
-} optimizers[] = {
-    {"Adam", ADAM}, {"AdamW", ADAMW}, {"FusedAdam", ADAM}, {"CPUAdam", ADAM}, {"SGD", SGD}};
+} optimizers[] = {{"Adam", ADAM}, {"AdamW", ADAMW}, {"FusedAdam", ADAM}, {"CPUAdam", ADAM},
+                  {"SGD", SGD},   {"Lion", LION},   {"FusedLion", LION}, {"CPULion", LION}};
 
 // Which parameters belong to which optimizers, and the range of their values.
 static const struct {
@@ -119,10 +119,10 @@ static const struct {
     unsigned of;
     double below; // values v: 0 <= v < below
 } params[] = {
-    {"lr", ADAM | ADAMW | SGD, INFINITY},
-    {"betas", ADAM | ADAMW, 1},
+    {"lr", ADAM | ADAMW | SGD | LION, INFINITY},
+    {"betas", ADAM | ADAMW | LION, 1},
     {"eps", ADAM | ADAMW, INFINITY},
-    {"weight_decay", ADAM | ADAMW | SGD, INFINITY},
+    {"weight_decay", ADAM | ADAMW | SGD | LION, INFINITY},
     {"bias_correction", ADAM | ADAMW, INFINITY},
     {"adam_w_mode", ADAM | ADAMW, INFINITY},
     {"torch_adam", ADAM | ADAMW, INFINITY},
@@ -171,9 +171,10 @@ zx_status zx_config_optim(zx_config *c, zx_optim *optim, double *clip, zx_err *e
         if (strcasecmp(optimizers[i].name, type) == 0) kind = optimizers[i].bit;
     zx_err found = {0};
     if (kind == 0)
-        ZX_FAIL(&found, ZX_E_USAGE,
-                "optimizer.type = \"%s\" is not supported: this version has Adam, AdamW and SGD",
-                zx_text_safe(c->mem, type));
+        ZX_FAIL(
+            &found, ZX_E_USAGE,
+            "optimizer.type = \"%s\" is not supported: this version has Adam, AdamW, Lion and SGD",
+            zx_text_safe(c->mem, type));
     else
         check_params(c, kind, &found);
     if (found.code != ZX_OK) {
@@ -191,7 +192,9 @@ zx_status zx_config_optim(zx_config *c, zx_optim *optim, double *clip, zx_err *e
         if ((params[i].of & kind) == 0)
             ((zx_config_value *)(uintptr_t)param(c, params[i].key))->has = false;
     *optim = (zx_optim){
-        .kind = kind == SGD ? ZX_OPTIM_SGD : ZX_OPTIM_ADAM,
+        .kind = kind == SGD    ? ZX_OPTIM_SGD
+                : kind == LION ? ZX_OPTIM_LION
+                               : ZX_OPTIM_ADAM,
         .lr = param(c, "lr")->r,
         .beta1 = param(c, "betas")->reals[0],
         .beta2 = param(c, "betas")->reals[1],
@@ -388,13 +391,18 @@ void zx_config_put_value(zx_text *out, const zx_config_row *row, const zx_config
     case ZX_KEY_CHOICE:
         zx_text_json(out, v->text);
         return;
+    case ZX_KEY_WORDS:
     case ZX_KEY_TEXTS:
     case ZX_KEY_REALS:
+        if (row->type == ZX_KEY_WORDS && v->n == 0 && v->text != NULL) {
+            zx_text_json(out, v->text);
+            return;
+        }
         zx_text_put(out, "[");
         for (uint32_t i = 0; i < v->n; i++) {
             if (i > 0) zx_text_put(out, ", ");
             if (row->type == ZX_KEY_REALS) put_real(out, v->reals[i]);
-            if (row->type == ZX_KEY_TEXTS) zx_text_json(out, v->texts[i]);
+            if (row->type != ZX_KEY_REALS) zx_text_json(out, v->texts[i]);
         }
         zx_text_put(out, "]");
         return;

@@ -15,6 +15,7 @@ typedef enum zx_key_type {
     ZX_KEY_REALS,
     ZX_KEY_DTYPE,
     ZX_KEY_CHOICE,
+    ZX_KEY_WORDS,
     ZX_KEY_OBJECT,
     ZX_KEY_SWITCH,
     ZX_KEY_ANY

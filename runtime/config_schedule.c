@@ -118,6 +118,15 @@ static void check(const zx_config *c, zx_lr_kind kind, zx_err *found)
 
 // ---- what follows -------------------------------------------------------------------------------
 
+// What isn't stated is as another number.
+static void follow(zx_config_value *v, const zx_config_value *of)
+{
+    if (v->has) return;
+    v->has = true;
+    v->i = of->i;
+    v->from = ZX_FROM_OTHERS;
+}
+
 // Values that only the type and the optimizer know, and parameters that aren't this type's.
 static void complete(zx_config *c, zx_lr_kind kind, double lr)
 {
@@ -128,16 +137,13 @@ static void complete(zx_config *c, zx_lr_kind kind, double lr)
     if ((kind == ZX_LR_WARMUP || kind == ZX_LR_WARMUP_DECAY) && !max->has) {
         // DeepSpeed's own default for decay is 1e-3, whatever the optimizer's rate.
         const bool own = kind == ZX_LR_WARMUP_DECAY && max->from == ZX_FROM_DEFAULT;
-        *max = (zx_config_value){.has = true, .r = own ? 1e-3 : lr, .from = max->from};
-        if (!own) max->from = ZX_FROM_OTHERS;
+        max->has = true;
+        max->r = own ? 1e-3 : lr;
+        if (max->from == ZX_FROM_DEFAULT && !own) max->from = ZX_FROM_OTHERS;
     }
     if (kind != ZX_LR_ONE_CYCLE) return;
-    if (!second->has)
-        *second = (zx_config_value){
-            .has = true, .i = param(c, "cycle_first_step_size")->i, .from = ZX_FROM_OTHERS};
-    if (!stairs->has)
-        *stairs = (zx_config_value){
-            .has = true, .i = param(c, "cycle_first_stair_count")->i, .from = ZX_FROM_OTHERS};
+    follow(second, param(c, "cycle_first_step_size"));
+    follow(stairs, param(c, "cycle_first_stair_count"));
 }
 
 static uint64_t steps_of(const zx_config *c, const char *key)
@@ -216,7 +222,8 @@ zx_status zx_config_schedule_steps(zx_config *c, uint64_t steps, zx_optim *optim
     const bool has_total = s->kind == ZX_LR_WARMUP_DECAY || s->kind == ZX_LR_WARMUP_COSINE;
     if (has_total && total->from == ZX_FROM_AUTO) {
         s->total = steps;
-        *total = (zx_config_value){.from = ZX_FROM_AUTO, .has = true, .i = (int64_t)steps};
+        total->has = true;
+        total->i = (int64_t)steps;
     }
     if (warmup->has && warmup->from == ZX_FROM_AUTO) {
         const uint64_t tenth = (steps + 9) / 10, n = tenth < MOST_WARMUP ? tenth : MOST_WARMUP;

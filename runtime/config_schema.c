@@ -51,10 +51,10 @@ static json_t *load_defs(void)
 }
 
 static const char *const def_of[] = {
-    [ZX_KEY_BOOL] = "bool",     [ZX_KEY_INT] = "int",     [ZX_KEY_SIGNED] = "signed",
-    [ZX_KEY_REAL] = "real",     [ZX_KEY_TEXT] = "text",   [ZX_KEY_TEXTS] = "texts",
-    [ZX_KEY_REALS] = "reals",   [ZX_KEY_DTYPE] = "dtype", [ZX_KEY_OBJECT] = "object",
-    [ZX_KEY_SWITCH] = "switch", [ZX_KEY_ANY] = "any"};
+    [ZX_KEY_BOOL] = "bool",     [ZX_KEY_INT] = "int",       [ZX_KEY_SIGNED] = "signed",
+    [ZX_KEY_REAL] = "real",     [ZX_KEY_TEXT] = "text",     [ZX_KEY_TEXTS] = "texts",
+    [ZX_KEY_WORDS] = "texts",   [ZX_KEY_REALS] = "reals",   [ZX_KEY_DTYPE] = "dtype",
+    [ZX_KEY_OBJECT] = "object", [ZX_KEY_SWITCH] = "switch", [ZX_KEY_ANY] = "any"};
 
 // "a|b|c: ..." in any case of letters.
 static void put_words(json_t *schema, const char *words)

@@ -226,33 +226,53 @@ static bool run_norm(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_
     return true;
 }
 
-zx_adam_args zx_exec_adam(const zx_session *s)
+static zx_param_rate rate_of(const zx_session *s, const zx_unit *u)
+{
+    if (s->o.rates != NULL) return s->o.rates[u->param];
+    return (zx_param_rate){1, s->o.optim.weight_decay};
+}
+
+zx_adam_args zx_exec_adam(const zx_session *s, const zx_unit *u)
 {
     const zx_optim *o = &s->o.optim;
+    const zx_param_rate own = rate_of(s, u);
     const double t = (double)s->step + 1;
     double beta1 = o->beta1, beta2 = o->beta2;
     zx_lr_betas_at(&o->schedule, s->step, &beta1, &beta2);
-    return (zx_adam_args){.lr = (float)s->lr,
+    return (zx_adam_args){.lr = (float)(s->lr * own.lr_factor),
                           .beta1 = beta1,
                           .beta2 = beta2,
                           .eps = (float)o->eps,
-                          .weight_decay = (float)o->weight_decay,
+                          .weight_decay = (float)own.weight_decay,
                           .correction1 = o->bias_correction ? (float)(1 - pow(beta1, t)) : 1,
                           .correction2 = o->bias_correction ? (float)(1 - pow(beta2, t)) : 1,
                           .decoupled = o->decoupled,
                           .grad_scale = s->grad_scale};
 }
 
-zx_sgd_args zx_exec_sgd(const zx_session *s)
+zx_sgd_args zx_exec_sgd(const zx_session *s, const zx_unit *u)
 {
     const zx_optim *o = &s->o.optim;
-    return (zx_sgd_args){.lr = (float)s->lr,
+    const zx_param_rate own = rate_of(s, u);
+    return (zx_sgd_args){.lr = (float)(s->lr * own.lr_factor),
                          .momentum = (float)o->momentum,
                          .dampening = (float)o->dampening,
-                         .weight_decay = (float)o->weight_decay,
+                         .weight_decay = (float)own.weight_decay,
                          .nesterov = o->nesterov,
                          .first = s->step == 0,
                          .grad_scale = s->grad_scale};
+}
+
+zx_lion_args zx_exec_lion(const zx_session *s, const zx_unit *u)
+{
+    const zx_param_rate own = rate_of(s, u);
+    double beta1 = s->o.optim.beta1, beta2 = s->o.optim.beta2;
+    zx_lr_betas_at(&s->o.optim.schedule, s->step, &beta1, &beta2);
+    return (zx_lion_args){.beta1 = beta1,
+                          .beta2 = beta2,
+                          .lr = (float)(s->lr * own.lr_factor),
+                          .weight_decay = (float)own.weight_decay,
+                          .grad_scale = s->grad_scale};
 }
 
 static bool run_update(zx_session *s, zx_lane *l, uint32_t at ZX_UNUSED, const zx_insn *i)

@@ -139,8 +139,9 @@ void zx_exec_begin(zx_session *s);
 void zx_exec_note(zx_session *s, uint32_t step, zx_status st, const zx_err *err,
                   const zx_fault *fault);
 void zx_exec_decide(zx_session *s);
-zx_adam_args zx_exec_adam(const zx_session *s);
-zx_sgd_args zx_exec_sgd(const zx_session *s);
+zx_adam_args zx_exec_adam(const zx_session *s, const zx_unit *u);
+zx_sgd_args zx_exec_sgd(const zx_session *s, const zx_unit *u);
+zx_lion_args zx_exec_lion(const zx_session *s, const zx_unit *u);
 
 // ---- exec_unit.c: what is done with a unit's elements, whatever their type ----------------------
 // Squares of this rank's piece of its gradient, also where it holds all of it.

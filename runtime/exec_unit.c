@@ -21,17 +21,24 @@ double zx_exec_square_sum(const zx_session *s, const zx_unit *u)
                                 (int)s->o.threads);
 }
 
-static void step(const zx_session *s, const zx_mixed *x, float *p, float *const state[2], int64_t n)
+static void step(const zx_session *s, const zx_unit *u, const zx_mixed *x, float *p,
+                 float *const state[2], int64_t n)
 {
     const int threads = (int)s->o.threads;
     if (s->o.optim.kind == ZX_OPTIM_ADAM) {
-        const zx_adam_args a = zx_exec_adam(s);
+        const zx_adam_args a = zx_exec_adam(s, u);
         if (x->low != NULL)
             zx_cpu_adam_mixed(p, x, state[0], state[1], n, &a, threads);
         else
             zx_cpu_adam(p, x->g, state[0], state[1], n, &a, threads);
+    } else if (s->o.optim.kind == ZX_OPTIM_LION) {
+        const zx_lion_args a = zx_exec_lion(s, u);
+        if (x->low != NULL)
+            zx_cpu_lion_mixed(p, x, state[0], n, &a, threads);
+        else
+            zx_cpu_lion(p, x->g, state[0], n, &a, threads);
     } else {
-        const zx_sgd_args a = zx_exec_sgd(s);
+        const zx_sgd_args a = zx_exec_sgd(s, u);
         if (x->low != NULL)
             zx_cpu_sgd_mixed(p, x, state[0], n, &a, threads);
         else
@@ -53,7 +60,7 @@ void zx_exec_update(zx_session *s, const zx_unit *u)
     float *p = mixed ? element(s, u->master_slot, 0, sizeof *p) : param;
     float *const state[2] = {element(s, u->state_slot[0], 0, sizeof(float)),
                              element(s, u->state_slot[1], 0, sizeof(float))};
-    step(s, &x, p, state, n);
+    step(s, u, &x, p, state, n);
 }
 
 // ---- the loss scale -----------------------------------------------------------------------------

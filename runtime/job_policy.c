@@ -27,11 +27,10 @@ static zx_status make_hooks(zx_job *job, zx_hooks *hooks, zx_policy_input *in, z
 {
     const zx_notes others = job->notes;
     zx_blocks blocks;
-    const bool again = job->recompute == ZX_RECOMPUTE_FULL;
-    if (again) zx_blocks_make(&job->forward, &job->mem, &blocks);
+    const zx_blocks *again = zx_job_recompute_blocks(job, &blocks);
     zx_err found = {0};
     job->notes = job->hook_notes;
-    const zx_status st = zx_baseline_make(job, again ? &blocks : NULL, hooks, &in->limits, &found);
+    const zx_status st = zx_baseline_make(job, again, hooks, &in->limits, &found);
     job->hook_notes = job->notes;
     job->notes = others;
     if (st == ZX_OK) in->hooks = hooks;

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "runtime/cmd.h"
 #include "sched/trace.h"
@@ -21,17 +22,131 @@
 
 // ---- variants -----------------------------------------------------------------------------------
 
+#define KEY "zerox.recompute"
+
+static bool is_one_of(const char *word, const char *const *words, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (strcasecmp(word, words[i]) == 0) return true;
+    return false;
+}
+
+static void take_word(zx_job *job, const char *word)
+{
+    job->recompute = strcasecmp(word, "full") == 0 ? ZX_RECOMPUTE_FULL : ZX_RECOMPUTE_NONE;
+    job->recompute_auto = strcasecmp(word, "auto") == 0;
+}
+
+// DeepSpeed's section says how the model's own calls of its checkpoint function are carried out; a
+// graph has no such calls, but a number of them is one of layers.
+#define CHECKPOINTS "activation_checkpointing.number_checkpoints"
+static void take_checkpoints(zx_job *job, bool stated)
+{
+    const zx_config_value *n = zx_config_get(&job->config, CHECKPOINTS);
+    if (!n->has || n->i == 0) return;
+    if (stated) {
+        zx_note(&job->notes, &job->mem,
+                CHECKPOINTS " has no effect: " KEY " says what is recomputed");
+        return;
+    }
+    job->recompute = ZX_RECOMPUTE_BLOCKS;
+    job->again_first = n->i < UINT32_MAX ? (uint32_t)n->i : UINT32_MAX;
+}
+
 zx_status zx_job_recompute(zx_job *job, zx_err *err)
 {
+    static const char *const words[] = {"none", "full", "auto"};
     const char *given = zx_given_text(job->o, ZX_OPT_RECOMPUTE);
-    if (given != NULL) zx_config_set_text(&job->config, "zerox.recompute", given, ZX_FROM_COMMAND);
-    const char *word = zx_config_get(&job->config, "zerox.recompute")->text;
-    job->recompute = strcmp(word, "full") == 0 ? ZX_RECOMPUTE_FULL : ZX_RECOMPUTE_NONE;
-    job->recompute_auto = strcmp(word, "auto") == 0;
-    if (job->recompute == ZX_RECOMPUTE_FULL || job->recompute_auto || strcmp(word, "none") == 0)
+    if (given != NULL && !is_one_of(given, words, ZX_COUNT(words)))
+        return ZX_FAIL(err, ZX_E_USAGE, "--recompute is none, full or auto, not '%s'",
+                       zx_text_safe(&job->mem, given));
+    if (given != NULL) zx_config_set_text(&job->config, KEY, given, ZX_FROM_COMMAND);
+    const zx_config_value *v = zx_config_get(&job->config, KEY);
+    const bool stated = v->from == ZX_FROM_COMMAND || v->from == ZX_FROM_FILE;
+    const char *word = v->n > 0 ? v->texts[0] : v->text != NULL ? v->text : words[0]; // of []: none
+    if (v->n <= 1 && is_one_of(word, words, ZX_COUNT(words))) {
+        take_word(job, word);
+        take_checkpoints(job, stated);
         return ZX_OK;
-    return ZX_FAIL(err, ZX_E_USAGE, "--recompute is none, full or auto, not '%s'",
-                   zx_text_safe(&job->mem, word));
+    }
+    for (uint32_t i = 0; i < v->n; i++)
+        if (strpbrk(v->texts[i], ".*?/") == NULL)
+            return ZX_FAIL(err, ZX_E_USAGE,
+                           KEY " is none, full, auto, or names of layers like \"*.layers.0\" or "
+                               "\"*.h.?\", not '%s'",
+                           zx_text_safe(&job->mem, v->texts[i]));
+    take_checkpoints(job, stated);
+    job->recompute = ZX_RECOMPUTE_BLOCKS;
+    job->n_again = v->n;
+    job->again = v->texts;
+    return ZX_OK;
+}
+
+static bool is_named(const zx_job *job, uint32_t block, const char *name)
+{
+    for (uint32_t k = 0; k < job->n_again; k++)
+        if (zx_text_match(job->again[k], name)) return true;
+    return block < job->again_first;
+}
+
+const zx_blocks *zx_job_recompute_blocks(zx_job *job, zx_blocks *out)
+{
+    const bool full = job->recompute == ZX_RECOMPUTE_FULL;
+    if (!full && job->n_again == 0 && job->again_first == 0) return NULL;
+    zx_blocks_make(&job->forward, &job->mem, out);
+    if (full) return out;
+    const char **names = ZX_NEW(&job->mem, const char *, out->n + 1);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < out->n; i++)
+        if (is_named(job, i, out->names[i])) names[n++] = out->names[i];
+    out->names = names;
+    out->n = n;
+    return out;
+}
+
+static zx_status no_such_layer(zx_job *job, const char *pattern, const zx_blocks *b, zx_err *err)
+{
+    const char *safe = zx_text_safe(&job->mem, pattern);
+    zx_err_hint(err, "zerox.recompute \"full\" or \"auto\", or names of whole layers");
+    if (b->n == 0)
+        return ZX_FAIL(err, ZX_E_USAGE,
+                       KEY ": no layer is named '%s': the model's file names no layers", safe);
+    return ZX_FAIL(err, ZX_E_USAGE, KEY ": no layer is named '%s'; there are '%s' to '%s'", safe,
+                   zx_text_safe(&job->mem, b->names[0]),
+                   zx_text_safe(&job->mem, b->names[b->n - 1]));
+}
+
+zx_status zx_job_recompute_named(zx_job *job, const bool **out, zx_err *err)
+{
+    zx_recompute_parts parts;
+    zx_blocks blocks;
+    *out = NULL;
+    if (job->n_again == 0 && job->again_first == 0) return ZX_OK;
+    zx_recompute_look(&job->plain, &job->mem, &parts);
+    zx_blocks_make(&job->plain, &job->mem, &blocks);
+    if (parts.segments) blocks.n = 0;
+    bool *again = ZX_NEW(&job->mem, bool, parts.n + 1);
+    uint32_t n = 0;
+    for (; n < blocks.n && n < job->again_first; n++) again[n] = parts.bytes[n] > 0;
+    if (job->again_first > 0 && n == 0)
+        zx_note(&job->notes, &job->mem,
+                CHECKPOINTS " has no effect: the model's file names no layers (" KEY " \"full\" "
+                            "takes segments of it)");
+    else if (job->again_first > 0)
+        zx_note(&job->notes, &job->mem,
+                CHECKPOINTS ": the first %u layers are recomputed; in DeepSpeed the model's own "
+                            "calls say which. " KEY " has more to choose from",
+                n);
+    for (uint32_t k = 0; k < job->n_again; k++) {
+        bool found = false;
+        for (uint32_t i = 0; i < blocks.n; i++) {
+            if (!zx_text_match(job->again[k], blocks.names[i])) continue;
+            again[i] = found = true;
+        }
+        if (!found) return no_such_layer(job, job->again[k], &blocks, err);
+    }
+    *out = again;
+    return ZX_OK;
 }
 
 zx_status zx_variant_make(const zx_job *job, zx_recompute_kind kind, const bool *again,

@@ -4,6 +4,7 @@
 #ifndef ZX_RUNTIME_JOB_RECOMPUTE_H
 #define ZX_RUNTIME_JOB_RECOMPUTE_H
 
+#include "graph/blocks.h"
 #include "graph/recompute.h"
 #include "runtime/world.h"
 #include "sched/sched.h"
@@ -19,8 +20,13 @@ typedef struct zx_variant { // a train graph with some of its parts (graph/recom
     const uint32_t *from; // by node: the node of the job's `plain` that it is or repeats
 } zx_variant;
 
-// Reads zerox.recompute and --recompute into the job, before the import.
+// Reads zerox.recompute, --recompute and activation_checkpointing into the job, before the import.
 zx_status zx_job_recompute(struct zx_job *job, zx_err *err);
+// Of job->plain, by part: those that the job names, into its memory; NULL: it names none. E_USAGE
+// for a name that no layer has.
+zx_status zx_job_recompute_named(struct zx_job *job, const bool **again, zx_err *err);
+// The layers that are recomputed whatever a plan says, by job->forward; NULL: none.
+const zx_blocks *zx_job_recompute_blocks(struct zx_job *job, zx_blocks *out);
 
 // Of job->plain; `again` of BLOCKS is by part. All that is made is in mem.
 zx_status zx_variant_make(const struct zx_job *job, zx_recompute_kind kind, const bool *again,

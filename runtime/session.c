@@ -15,6 +15,7 @@
 uint32_t zx_optim_states(const zx_optim *o)
 {
     if (o->kind == ZX_OPTIM_ADAM) return 2;
+    if (o->kind == ZX_OPTIM_LION) return 1;
     return o->momentum != 0 ? 1 : 0;
 }
 

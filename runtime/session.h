@@ -16,16 +16,20 @@
 
 typedef struct zx_session zx_session;
 
-typedef enum zx_optim_kind { ZX_OPTIM_ADAM, ZX_OPTIM_SGD } zx_optim_kind;
+typedef enum zx_optim_kind { ZX_OPTIM_ADAM, ZX_OPTIM_SGD, ZX_OPTIM_LION } zx_optim_kind;
 typedef struct zx_optim {
     zx_optim_kind kind;
-    double lr, beta1, beta2, eps, weight_decay; // Adam
+    double lr, beta1, beta2, eps, weight_decay; // Adam; Lion without eps
     bool decoupled, bias_correction;            // AdamW; false: L2
     double momentum, dampening;                 // SGD
     bool nesterov;
     zx_lr_schedule schedule; // of lr, which sessions are given, and of the betas
 } zx_optim;
 uint32_t zx_optim_states(const zx_optim *o); // floats kept per parameter: 0, 1 or 2
+// What the optimizer does differently with a parameter: its rate is lr_factor times the step's.
+typedef struct zx_param_rate {
+    double lr_factor, weight_decay;
+} zx_param_rate;
 
 // Where micro-batches come from: writes `input` (index into graph->inputs) of the micro-batch with
 // global index `micro` into `to`, which has the input's bytes. Called from the compute stream's
@@ -63,7 +67,8 @@ typedef struct zx_session_options {
     uint32_t threads; // compute threads of this rank
     uint64_t seed;    // of dropout
     zx_optim optim;
-    double clip; // gradient_clipping; 0: none
+    const zx_param_rate *rates; // by parameter; outlives the session; NULL: all as optim says
+    double clip;                // gradient_clipping; 0: none
     // Where the graph's loss is [sum, count of labels] (graph/count_loss.h): the labels that its
     // gradient is averaged over as the graph was differentiated; the step's is over those that it
     // has. 0: as it is.

@@ -146,12 +146,13 @@ static bool is_param(const stream *s, uint32_t tensor)
     return s->t.params[tensor] != ZX_NONE;
 }
 
-// A gradient reaches source i: one of its outputs gets one.
+// A gradient reaches source i: one of its outputs needs one and gets one.
 static bool reached(const stream *s, uint32_t i)
 {
     const zx_source *x = &s->g->sources[i];
     for (uint32_t k = 0; k < x->n_out; k++)
-        if (x->out_ids[k] != ZX_NONE && s->last[x->out_ids[k]] > i) return true;
+        if (x->out_ids[k] != ZX_NONE && s->last[x->out_ids[k]] > i && s->needs[x->out_ids[k]])
+            return true;
     return false;
 }
 
@@ -163,7 +164,7 @@ static void find_gradients(stream *s)
     s->last = ZX_NEW(s->mem, uint32_t, g->n_tensors + 1);
     for (uint32_t i = 0; i < g->n_tensors; i++) {
         s->maker[i] = ZX_NONE;
-        s->needs[i] = is_param(s, i);
+        s->needs[i] = is_param(s, i) && !g->params[s->t.params[i]].frozen;
     }
     for (uint32_t i = 0; i < g->n_sources; i++) {
         const zx_source *x = &g->sources[i];
@@ -213,7 +214,7 @@ static void find_groups(stream *s)
         for (uint32_t k = 0; k < x->n_in; k++) {
             const uint32_t p = passes(x, k) ? s->t.params[x->in_ids[k]] : ZX_NONE;
             const bool alias = strcmp(x->op, "Identity") == 0;
-            if (p == ZX_NONE || alias || s->grad_at[p] != ZX_NONE) continue;
+            if (p == ZX_NONE || g->params[p].frozen || alias || s->grad_at[p] != ZX_NONE) continue;
             s->grad_at[p] = s->group[i];
             s->bias_first[p] = is_bias_first(x, k, g->params[p].name);
         }
@@ -434,7 +435,8 @@ static void put_backward(stream *s, const zx_hooks_options *o)
         if (first_call[c->module] != ZX_NONE) continue;
         first_call[c->module] = s->marks[i].id;
         for (uint32_t k = 0; m->leaf && c->n_out > 0 && k < m->n_all; k++)
-            leaf_of[m->all[k]] = c->module; // of several leaves, the last
+            if (!s->g->params[m->all[k]].frozen)
+                leaf_of[m->all[k]] = c->module; // of several leaves, the last
     }
     for (uint32_t p = 0; p < n_params; p++)
         if (leaf_of[p] == ZX_NONE && s->grad_at[p] != ZX_NONE)

@@ -30,6 +30,7 @@ void zx_cpu_adam(float *p, const float *g, float *m, float *v, int64_t n, const 
                  int threads);
 // PyTorch's SGD; m may be NULL without momentum.
 void zx_cpu_sgd(float *p, const float *g, float *m, int64_t n, const zx_sgd_args *a, int threads);
+void zx_cpu_lion(float *p, const float *g, float *m, int64_t n, const zx_lion_args *a, int threads);
 // A parameter of 16 bits: p is its float32 copy, `low` gets p rounded once it is made. The gradient
 // is of its own type, f32 or one of 16 bits.
 typedef struct zx_mixed {
@@ -41,6 +42,8 @@ void zx_cpu_adam_mixed(float *p, const zx_mixed *x, float *m, float *v, int64_t 
                        const zx_adam_args *a, int threads);
 void zx_cpu_sgd_mixed(float *p, const zx_mixed *x, float *m, int64_t n, const zx_sgd_args *a,
                       int threads);
+void zx_cpu_lion_mixed(float *p, const zx_mixed *x, float *m, int64_t n, const zx_lion_args *a,
+                       int threads);
 
 // ---- collectives' arithmetic: the order of sums is the order of `from`
 // ---------------------------- out[i] = from[0][i] + from[1][i] + ..., added to what out held (held

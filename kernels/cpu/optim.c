@@ -9,6 +9,7 @@ typedef struct step {
     const float *g;
     const zx_adam_args *adam;
     const zx_sgd_args *sgd;
+    const zx_lion_args *lion;
 } step;
 
 // Three divisions of each element would take longer than its bytes: see zx_adam_numbers.
@@ -95,6 +96,30 @@ void zx_cpu_sgd(float *p, const float *g, float *m, int64_t n, const zx_sgd_args
     zx_split(threads, n, 1024, ZX_GRAIN, sgd_range, &s);
 }
 
+ZX_CLONES static void lion_loop(float *restrict p, const float *restrict g, float *restrict m,
+                                int64_t n, zx_lion_numbers a)
+{
+    ZX_SIMD for (int64_t i = 0; i < n; i++)
+    {
+        const float d = g[i] * a.scale, c = a.b1 * m[i] + a.r1 * d;
+        const float sign = c > 0.0f ? 1.0f : c < 0.0f ? -1.0f : 0.0f;
+        m[i] = a.b2 * m[i] + a.r2 * d;
+        p[i] = p[i] - (a.lr * sign + a.decay * p[i]);
+    }
+}
+
+static void lion_range(void *ctx, int64_t from, int64_t to)
+{
+    const step *s = ctx;
+    lion_loop(s->p + from, s->g + from, s->m + from, to - from, zx_lion_numbers_of(s->lion));
+}
+
+void zx_cpu_lion(float *p, const float *g, float *m, int64_t n, const zx_lion_args *a, int threads)
+{
+    step s = {.p = p, .g = g, .m = m, .lion = a};
+    zx_split(threads, n, 1024, ZX_GRAIN, lion_range, &s);
+}
+
 // ---- parameters of 16 bits ----------------------------------------------------------------------
 #define MIXED 4096 // elements at a time: what was just made is still near when it is rounded
 
@@ -115,6 +140,8 @@ static void mixed_range(void *ctx, int64_t from, int64_t to)
         if (g == wide) zx_cpu_widen(x->g_type, (const uint16_t *)x->g + at, wide, n);
         if (s->adam != NULL)
             adam_loop(s->p + at, g, s->m + at, s->v + at, n, zx_adam_numbers_of(s->adam));
+        else if (s->lion != NULL)
+            lion_loop(s->p + at, g, s->m + at, n, zx_lion_numbers_of(s->lion));
         else if (s->m != NULL && s->sgd->momentum != 0.0f)
             sgd_momentum_loop(s->p + at, g, s->m + at, n, s->sgd);
         else
@@ -135,6 +162,14 @@ void zx_cpu_sgd_mixed(float *p, const zx_mixed *x, float *m, int64_t n, const zx
                       int threads)
 {
     const step s = {.p = p, .m = m, .sgd = a};
+    mixed_step j = {&s, x};
+    zx_split(threads, n, 1024, ZX_GRAIN, mixed_range, &j);
+}
+
+void zx_cpu_lion_mixed(float *p, const zx_mixed *x, float *m, int64_t n, const zx_lion_args *a,
+                       int threads)
+{
+    const step s = {.p = p, .m = m, .lion = a};
     mixed_step j = {&s, x};
     zx_split(threads, n, 1024, ZX_GRAIN, mixed_range, &j);
 }

@@ -117,6 +117,8 @@ zx_status zx_cuda_adam(float *p, const float *g, float *m, float *v, int64_t n,
 // m may be NULL without momentum.
 zx_status zx_cuda_sgd(float *p, const float *g, float *m, int64_t n, const zx_sgd_args *a,
                       const struct zx_cuda *cuda, zx_err *err);
+zx_status zx_cuda_lion(float *p, const float *g, float *m, int64_t n, const zx_lion_args *a,
+                       const struct zx_cuda *cuda, zx_err *err);
 // out[i] = from[i] + from[stride + i] + ..., of `ranks` operands in order; added to what out held
 // if `add`. out may be one of the operands.
 zx_status zx_cuda_sum_ranks(float *out, const float *from, int64_t stride, uint32_t ranks,

@@ -40,6 +40,18 @@ __global__ void __launch_bounds__(ZX_BLOCK)
     }
 }
 
+__global__ void __launch_bounds__(ZX_BLOCK)
+    lion(float *p, const float *g, float *m, int64_t n, zx_lion_numbers a)
+{
+    ZX_FOR_EACH(i, n)
+    {
+        const float d = g[i] * a.scale, c = a.b1 * m[i] + a.r1 * d;
+        const float sign = c > 0.0f ? 1.0f : c < 0.0f ? -1.0f : 0.0f;
+        m[i] = a.b2 * m[i] + a.r2 * d;
+        p[i] = p[i] - (a.lr * sign + a.decay * p[i]);
+    }
+}
+
 // ---- collectives' arithmetic --------------------------------------------------------------------
 __global__ void __launch_bounds__(ZX_BLOCK)
     sum_ranks(float *out, const float *from, int64_t stride, uint32_t ranks, int64_t n, bool add)
@@ -93,6 +105,13 @@ zx_status zx_cuda_sgd(float *p, const float *g, float *m, int64_t n, const zx_sg
     const zx_call c = call_on(cuda);
     float *kept = a->momentum != 0.0f ? m : NULL;
     return zx_cuda_check(zx_launch_each(&c, n, sgd, p, g, kept, n, *a), "sgd", err);
+}
+zx_status zx_cuda_lion(float *p, const float *g, float *m, int64_t n, const zx_lion_args *a,
+                       const struct zx_cuda *cuda, zx_err *err)
+{
+    const zx_call c = call_on(cuda);
+    return zx_cuda_check(zx_launch_each(&c, n, lion, p, g, m, n, zx_lion_numbers_of(a)), "lion",
+                         err);
 }
 
 zx_status zx_cuda_sum_ranks(float *out, const float *from, int64_t stride, uint32_t ranks,

@@ -260,11 +260,14 @@ static bool run_update(zx_session *s, uint32_t at, const zx_insn *i, cudaStream_
     float *state[2];
     for (uint32_t k = 0; k < 2; k++)
         state[k] = u->state_slot[k] == ZX_NONE ? NULL : zx_slot_at(s, u->state_slot[k]);
-    const zx_adam_args adam = zx_exec_adam(s);
-    const zx_sgd_args sgd = zx_exec_sgd(s);
-    const zx_status st = s->o.optim.kind == ZX_OPTIM_ADAM
-                             ? zx_cuda_adam(p, g, state[0], state[1], n, &adam, s->gpu->at, err)
-                             : zx_cuda_sgd(p, g, state[0], n, &sgd, s->gpu->at, err);
+    const zx_adam_args adam = zx_exec_adam(s, u);
+    const zx_lion_args lion = zx_exec_lion(s, u);
+    const zx_sgd_args sgd = zx_exec_sgd(s, u);
+    const zx_optim_kind kind = s->o.optim.kind;
+    const zx_status st =
+        kind == ZX_OPTIM_ADAM   ? zx_cuda_adam(p, g, state[0], state[1], n, &adam, s->gpu->at, err)
+        : kind == ZX_OPTIM_LION ? zx_cuda_lion(p, g, state[0], n, &lion, s->gpu->at, err)
+                                : zx_cuda_sgd(p, g, state[0], n, &sgd, s->gpu->at, err);
     return st == ZX_OK || zx_gpu_fail(s, at, err);
 }
 

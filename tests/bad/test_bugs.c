@@ -85,6 +85,12 @@ static const struct model_row {
      NULL, SGD, 3},
     {"an ignored class", "", ignore_1, SGD, 2},
     {"an ignored label that never comes", "", ignore_minus_100, SGD, 2},
+    // The text ends the optimizer and begins the next key.
+    {"a frozen matrix and norm beside a trained pair",
+     "u:f32[3,8]=~; g:f32[8]=1; z:f32[8]=0; a:f32[8,2]=~; c:f32[2,8]=~; v:f32[8,3]=~; "
+     "k=MatMul(logits,u); n=LayerNormalization(k,g,z); q=MatMul(n,a); r=MatMul(q,c); s=Add(n,r); "
+     "h=MatMul(s,v)",
+     NULL, SGD "}, \"zerox\": {\"freeze\": [\"w\", \"b\", \"u\", \"g\", \"z\", \"v\"]", 8},
     {"names that are paths", "", hostile_names, SGD, 2},
     {"a row that is masked out as a whole",
      "m:f32[2,3]=0,0,0,-inf; z:f32[]=0; s=Add(logits,m); p=Softmax(s); k=IsNaN(p); "

@@ -95,6 +95,21 @@ static void sgd(void **state)
     near(got, m, N);
 }
 
+static void lion(void **state)
+{
+    const zx_lion_args *a = *state;
+    zx_err err = {0};
+    start_values();
+    float *const dp = upload(p, sizeof p), *const dg = upload(g, sizeof g),
+                 *const dm = upload(m, sizeof m);
+    assert_zx_ok(zx_cuda_lion(dp, dg, dm, N, a, &at, &err), &err);
+    zx_cpu_lion(p, g, m, N, a, 1);
+    download(got, dp, sizeof got);
+    near(got, p, N);
+    download(got, dm, sizeof got);
+    near(got, m, N);
+}
+
 // ---- collectives' arithmetic --------------------------------------------------------------------
 
 // In rank order, and what is there is added to last: the CPU's bits.
@@ -286,11 +301,13 @@ int main(void)
     static const zx_adam_args l2 = {0.9, 0.95, 0.01f, 1e-6f, 0.1f, 1, 1, false, 1};
     static const zx_sgd_args plain = {0.1f, 0, 0, 0.01f, false, true, 0.5f};
     static const zx_sgd_args first = {0.1f, 0.9f, 0.5f, 0.01f, false, true, 1};
+    static const zx_lion_args lions = {0.9, 0.99, 0.01f, 0.1f, 0.5f};
     static const zx_sgd_args nesterov = {0.1f, 0.9f, 0, 0.01f, true, false, 0.25f};
-    static struct CMUnitTest tests[8 + ZX_COUNT(faults)];
+    static struct CMUnitTest tests[9 + ZX_COUNT(faults)];
     size_t n = 0;
     tests[n++] = zx_case("adamw", adam, &adamw);
     tests[n++] = zx_case("adam, L2", adam, &l2);
+    tests[n++] = zx_case("lion", lion, &lions);
     tests[n++] = zx_case("sgd", sgd, &plain);
     tests[n++] = zx_case("sgd, first step with momentum", sgd, &first);
     tests[n++] = zx_case("sgd, Nesterov", sgd, &nesterov);

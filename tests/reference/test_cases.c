@@ -43,7 +43,8 @@ typedef struct run {
         RUN(m " accumulate 2", m, 1, 2, 3, NULL), RUN(m " accumulate 3", m, 1, 3, 3, NULL),        \
         RUN(m " 2 ranks accumulate 2", m, 2, 2, 3, NULL), RUN(m " stage 0", m, 2, 1, 0, NULL),     \
         RUN(m " stage 1", m, 2, 1, 1, NULL), RUN(m " stage 2", m, 2, 2, 2, NULL),                  \
-        RUN(m " least budget", m, 2, 2, 3, "--budget min")
+        RUN(m " least budget", m, 2, 2, 3, "--budget min"),                                        \
+        RUN(m " recomputed, least budget", m, 2, 2, 3, "--recompute full --budget min")
 // fp16 with a loss scale of 128.
 #define HALF(m)                                                                                    \
     {m " bf16", m, 1, 1, 3, NULL, "bf16", 0.01, NULL},                                             \
@@ -271,7 +272,7 @@ int main(void)
     size_t n = 0;
     const char *rows = getenv("ZX_ROWS"); // a glob of * and ?
     if (rows != NULL) cmocka_set_test_filter(rows);
-    // 5 and a model's 11 runs have no divisor in common: every kind of run, of two models or three.
+    // 5 and a model's 12 runs have no divisor in common: every kind of run, of two models or three.
     for (size_t i = 0; i < ZX_COUNT(runs); i += test_few() ? 5 : 1)
         if (runs[i].type == NULL || sizeof ZX_CASES_ON == 1) // GPUs train in float32 only
             tests[n++] = zx_case(runs[i].name, test_run, &runs[i]);
