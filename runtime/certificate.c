@@ -379,7 +379,7 @@ void zx_certificate_text(const zx_certificate *c, zx_text *out)
     }
     zx_text_put(out, "\n");
     if (c->lp > 0)
-        zx_text_put(out, "certified: at most %.1f %% above the bound of a linear program, %s\n",
+        zx_text_put(out, "certified: at most %.1f %% above the nearer bound, %s\n",
                     percent_up(gap_above(c, c->lp)), zx_progress_time(c->lp, a));
     if (c->no_lp != NULL) zx_text_put(out, "not certified: %s\n", c->no_lp);
     for (uint32_t i = 0; i < c->n_limits; i++) put_limit(c, &c->limits[i], out);

@@ -31,7 +31,7 @@ typedef struct zx_certificate {
     const char *where; // the part of the step that binds: "layers 3-9"; NULL: all of it
     bool more_known;   // false: there is no budget, or the plan leaves as much of it unused
     double more_saves; // seconds of the bound, with ZX_CERTIFICATE_MORE bytes more
-    double lp;         // seconds: the linear program's bound; 0: not asked for, or there is none
+    double lp;         // seconds: the nearer bound; 0: not asked for, or there is none
     const char *no_lp; // why there is none though it was asked for; NULL
     uint32_t n_limits;
     const zx_limit *limits;
@@ -41,7 +41,7 @@ typedef struct zx_certificate {
 // Of a plan that zx_plan_make made from these options. Text is in mem.
 zx_status zx_certificate_make(const zx_graph *train, const zx_plan_options *o, const zx_plan *p,
                               zx_arena *mem, zx_certificate *out, zx_err *err);
-// --certify: the bound of a linear program besides; seconds, not milliseconds.
+// --certify: what takes longer to find of the bound besides; seconds, not milliseconds.
 zx_status zx_certificate_lp(const zx_graph *train, const zx_plan_options *o, const zx_plan *p,
                             zx_arena *mem, zx_certificate *c, zx_err *err);
 // Plans again without each of the limits, and fills what was found.

@@ -17,7 +17,7 @@ static void bound_of(const zx_problem *p, const zx_bound_view *v, zx_bound *out)
     *out = (zx_bound){0};
     zx_bound_facts_make(p, v, &mem, &f);
     zx_bound_chain(&f, out);
-    if (v->max_cuts == 0) out->walk = zx_bound_walk(&f);
+    if (v->max_cuts == 0) out->walk = zx_bound_walk(&f, false);
     out->seconds = fmax(out->chain, out->walk);
     zx_arena_free(&mem);
 }
@@ -58,16 +58,27 @@ void zx_bound_problem(const zx_problem *p, zx_bound *out)
     bound_and_saved(p, &plain, out);
 }
 
+static double walk_finely(const zx_problem *p)
+{
+    zx_arena mem = {0};
+    zx_bound_facts f;
+    zx_bound_facts_make(p, &plain, &mem, &f);
+    const double seconds = zx_bound_walk(&f, true);
+    zx_arena_free(&mem);
+    return seconds;
+}
+
 zx_status zx_bound_certify(const zx_problem *p, zx_bound *out, zx_err *err)
 {
-    double less = 0;
+    double program, less = 0;
     zx_bound_problem(p, out);
-    ZX_TRY(zx_bound_lp(p, out->chain, &out->certified, err));
-    const double program = out->certified;
-    out->certified = fmax(program, out->chain);
-    if (program <= out->seconds) return ZX_OK;
-    out->seconds = program;
+    ZX_TRY(zx_bound_lp(p, out->chain, &program, err));
+    out->walk = fmax(out->walk, walk_finely(p));
+    out->certified = fmax(program, fmax(out->chain, out->walk));
+    if (out->certified <= out->seconds) return ZX_OK;
+    out->seconds = out->certified;
     name_kind(out);
+    if (program < out->certified) return ZX_OK;
     if (p->limit >= UINT64_MAX - ZX_BOUND_MORE) return ZX_OK;
     zx_problem more = *p;
     more.limit += ZX_BOUND_MORE;

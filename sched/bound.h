@@ -49,7 +49,8 @@ typedef struct zx_bound {
     double start, tail;      // of path: before compute can go on, after it has nothing left
     double chain;            // the best chain of windows
     double walk;             // along the line from launch to launch
-    double certified;        // the linear program's; 0: not asked for
+    double certified;        // what takes longer to find: the linear program's, or the walk's in
+                             // smaller quanta; 0: not asked for
     double moving;           // of compute: seconds of one thread that moves and adds bytes
     double latency;          // of wire: what launches cost beside their bytes
     double saved;            // seconds that 64 MiB more would take off the chain
@@ -64,8 +65,8 @@ typedef struct zx_bound {
 
 // Of a problem: what every solution takes. n log n.
 void zx_bound_problem(const zx_problem *p, zx_bound *out);
-// The same by the linear program too; seconds, not milliseconds. E_UNSUPPORTED where the program
-// was built without a solver.
+// The same by the linear program and a finer walk too; seconds, not milliseconds. E_UNSUPPORTED
+// where the program was built without a solver.
 zx_status zx_bound_certify(const zx_problem *p, zx_bound *out, zx_err *err);
 
 // Of every policy that adds gradients in the order in which zerox adds them, at any stage whose

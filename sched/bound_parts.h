@@ -144,7 +144,8 @@ typedef struct zx_bound_wholes {
 void zx_bound_wholes_make(const zx_bound_facts *f, zx_bound_wholes *out);
 
 void zx_bound_chain(const zx_bound_facts *f, zx_bound *out);
-// Seconds of the whole line, from launch to launch (bound_walk.c).
-double zx_bound_walk(const zx_bound_facts *f);
+// Seconds of the whole line, from launch to launch (bound_walk.c); fine: in smaller quanta, which
+// takes seconds.
+double zx_bound_walk(const zx_bound_facts *f, bool fine);
 
 #endif

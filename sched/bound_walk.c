@@ -37,6 +37,7 @@
 #define PARTS 2   // of a micro-batch: up to the turn, and from there
 #define DROPS 4   // levels of what was dropped
 #define COST 1e8  // launches that are looked at, about
+#define MORE 15   // times as many where there is time
 #define FINE 48   // quanta in the room that there is, at most
 #define CIRCLES 3 // that are walked along before the last one, where there are more
 
@@ -260,7 +261,7 @@ static double lay_out(walk *w, double quantum)
     return cost;
 }
 
-static void find_quanta(walk *w)
+static void find_quanta(walk *w, double most)
 {
     const zx_bound_facts *f = w->f;
     const uint32_t circles = f->micros > CIRCLES ? CIRCLES + 1 : f->micros;
@@ -268,7 +269,7 @@ static void find_quanta(walk *w)
     double lo = fmin(hi, 2 * typical_room(f) + 1) / FINE;
     while (lo < hi * 0.99) {
         const double mid = sqrt(lo * hi);
-        if (lay_out(w, mid) * circles > COST)
+        if (lay_out(w, mid) * circles > most)
             lo = mid;
         else
             hi = mid;
@@ -570,7 +571,7 @@ static size_t most_held(const walk *w)
     return (size_t)most;
 }
 
-double zx_bound_walk(const zx_bound_facts *f)
+double zx_bound_walk(const zx_bound_facts *f, bool fine)
 {
     const zx_machine *m = &f->p->machine;
     const uint32_t turn = f->p->n_grads > 0 ? (uint32_t)f->p->grads[0].ready - 1 : f->n;
@@ -579,7 +580,7 @@ double zx_bound_walk(const zx_bound_facts *f)
     choose_line(&f->gather, typical_room(f), &w.latency_g, &w.byte_g);
     choose_line(&f->reduce, typical_room(f), &w.latency_r, &w.byte_r);
     find_groups(&w, turn == 0 ? f->n : turn);
-    find_quanta(&w);
+    find_quanta(&w, fine ? MORE * COST : COST);
     w.ahead[1] = w.quantum * w.byte_g;
     w.ahead[0] = w.ahead[1] + w.quantum * w.byte_r + w.drop[DROPS - 1] * w.byte_g;
     w.cells = ZX_NEW(f->mem, cell, w.n_cells);

@@ -195,8 +195,9 @@ static zx_status attempt_squeezed(search *s, zx_err *err)
 static zx_status attempt_less(search *s, zx_stands *stands, bool quick, zx_err *err)
 {
     static const double parts[] = {1, 0.995, 0.99, 0.98, 0.96, 0.94, 0.91, 0.87, 0.8, 0.7, 0};
+    const uint32_t first = s->k->steady ? 1 : 0; // all of the limit is never enough for a long line
     restart(s);
-    for (uint32_t i = 0; i < ZX_COUNT(parts) && !is_done(s); i++) {
+    for (uint32_t i = first; i < ZX_COUNT(parts) && !is_done(s); i++) {
         bool some = false, faster;
         double less = 1; // what addresses ask for
         s->p.limit = i == 0 ? s->limit : (uint64_t)(parts[i] * (double)s->limit);

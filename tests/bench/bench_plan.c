@@ -5,8 +5,8 @@
 //
 //   bench.plan [time] [gaps] [layout] [ratios] [residency] [lp]     without a part: all
 //
-// lp: bounds by the linear program too, which takes long. Hosts cost nothing here, except in the
-// column that says so.
+// lp: bounds by the linear program and a finer walk too, which takes long. Hosts cost nothing here,
+// except in the column that says so.
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>

@@ -153,7 +153,7 @@ static void words(void **state ZX_UNUSED)
         "step 812 ms predicted; at most 0.6 % above the lower bound for this machine model "
         "(h100x32), budget, op order and recomputation; binding: wire, layers 3-9; 64 MiB more "
         "would save 4.10 ms by the bound\n"
-        "certified: at most 0.3 % above the bound of a linear program, 810 ms\n"
+        "certified: at most 0.3 % above the nearer bound, 810 ms\n"
         "a costs 3.10 ms a step and saves 12.0 MiB\n"
         "b costs no time and takes 1.00 MiB\n"
         "c costs no time (without it a plan came out 2.00 ms slower)\n"

@@ -140,6 +140,10 @@ static void test_walk(void **state)
     zx_bound_problem(&t.p, &b);
     assert_true(b.walk >= row->least && b.walk <= row->planned);
     assert_true(b.chain < row->least && b.seconds >= b.walk);
+    const double rough = b.walk;
+    zx_err err = {0};
+    if (zx_bound_certify(&t.p, &b, &err) == ZX_OK)
+        assert_true(b.walk >= rough && b.walk <= row->planned && b.certified >= b.walk);
     t.p.limit = UINT64_MAX;
     zx_bound_problem(&t.p, &b);
     assert_true(b.walk <= b.chain * (1 + 1e-9));
