@@ -218,10 +218,12 @@ static void put_summary(const zx_profiler *o, const tree *t, const zx_plan *p, z
     zx_text_put(out, "-------------------------- Flops Profiler --------------------------\n");
     zx_text_put(out, "Profile Summary at step %llu of %s:\n", (unsigned long long)o->step,
                 zx_text_safe(t->mem, o->title));
-    zx_text_put(out,
-                "Figures are of a micro-batch on rank 0, the mean of the step's %u; times are of "
-                "kernels as measured, without communication.\n",
-                p->micro_batches);
+    zx_text_put(
+        out,
+        "Figures are of a micro-batch on rank 0, the mean of the step's %u; times are of "
+        "kernels as measured, without communication; operators that were fused are their last "
+        "module's.\n",
+        p->micro_batches);
     zx_text_put(out, "ranks: %u, params: %s, fwd flops: %s, bwd flops: %s\n", p->ranks,
                 zx_text_count(all->params, a), zx_text_count(all->flops[0], b),
                 zx_text_count(all->flops[1], c));

@@ -156,7 +156,9 @@ void zx_job_eval_text(const zx_job *job, const zx_job_eval *e, const zx_plan *pl
     const uint64_t each = (zx_data_micro_batches(e->data) + job->ranks - 1) / job->ranks;
     zx_text_put(out, "evaluation: ");
     zx_data_describe(e->data, out);
-    if (e->every > 0)
+    if (e->every == 1)
+        zx_text_put(out, ", after every step\n");
+    else if (e->every > 0)
         zx_text_put(out, ", every %llu steps and at the end\n", (unsigned long long)e->every);
     else
         zx_text_put(out, ", at the end\n");
