@@ -250,7 +250,7 @@ static void test_fault(void **state)
     const struct fault_row *row = *state;
     bool saved, struck = true;
     int k = 1;
-    for (; struck; k += getenv("ZX_FEW") != NULL && row->how != KILL ? 3 : 1) {
+    for (; struck; k += !test_few() ? 1 : row->how == KILL ? 3 : 5) {
         empty_folder();
         saver one = {.o = {.ranks = 2, .graph = {.buffer = true}, .steps = 1}, .as = 1};
         save_fine(&one);
@@ -282,7 +282,7 @@ static void test_rank_dies(void **state)
 {
     const uint32_t who = (uint32_t)(uintptr_t)*state;
     bool struck = true;
-    for (int k = 1; struck; k += getenv("ZX_FEW") != NULL ? 6 : 2) {
+    for (int k = 1; struck; k += test_few() ? 6 : 2) {
         char name[64];
         pid_t pid[2];
         int status[2];
@@ -509,7 +509,7 @@ static void test_spoilt(void **state)
     char dir[100];
     snprintf(dir, sizeof dir, "%s/step-1", folder);
     assert_int_equal(look(dir), ZX_OK);
-    const size_t step = getenv("ZX_FEW") != NULL ? 61 : 17;
+    const size_t step = test_few() ? 61 : 17;
     for (size_t i = 0; i < ZX_COUNT(files); i++) {
         const char *path = path_of(dir, files[i]);
         char file[200];
