@@ -204,6 +204,37 @@ static void rates_are_logged(void **state ZX_UNUSED)
     holds_expect_same("log", "again");
 }
 
+// One step beside the same one without groups: a rate of 0 holds the table of positions, decay
+// moves what has one dimension (and isn't 0) elsewhere, all others get the same bits.
+static void groups_act(void **state ZX_UNUSED)
+{
+    holds_tensors still, plain, grouped;
+    config("still.json", "{" STAGE_3 ", \"optimizer\": {\"type\": \"SGD\", \"params\": "
+                         "{\"lr\": 0}}}");
+    config("plain.json", "{" STAGE_3 "}");
+    config("grouped.json", "{" STAGE_3 ", \"zerox\": {\"param_groups\": [{\"params\": \"*.wpe.*\", "
+                           "\"lr\": 0}, {\"max_dims\": 1, \"weight_decay\": 0.5}]}}");
+    holds_train("still", GPT2 " --config still.json --ranks 2 --steps 1 --force");
+    holds_train("plain", GPT2 " --config plain.json --ranks 2 --steps 1 --force");
+    holds_train("grouped", GPT2 " --config grouped.json --ranks 2 --steps 1 --force");
+    holds_open(&still, "still/model.safetensors");
+    holds_open(&plain, "plain/model.safetensors");
+    holds_open(&grouped, "grouped/model.safetensors");
+    for (uint32_t i = 0; i < grouped.file.n; i++) {
+        const zx_safe_tensor *x = &grouped.file.tensors[i],
+                             *was = zx_safe_find(&still.file, x->name),
+                             *other = zx_safe_find(&plain.file, x->name);
+        const size_t n = (size_t)zx_type_bytes(&x->type);
+        const bool held = strstr(x->name, ".wpe.") != NULL,
+                   decays = x->type.shape.rank <= 1 && !is_zero(was);
+        const zx_safe_tensor *want = held ? was : other;
+        if ((memcmp(x->data, want->data, n) == 0) == decays) fail_msg("%s", x->name);
+    }
+    holds_close(&still);
+    holds_close(&plain);
+    holds_close(&grouped);
+}
+
 // Groups have whole tensors' members at every stage, and `check` lists them.
 static void groups_are_listed(void **state ZX_UNUSED)
 {
@@ -278,13 +309,14 @@ static void documented(void **state ZX_UNUSED)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(sames) + 7];
+    struct CMUnitTest tests[ZX_COUNT(sames) + 8];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(sames); i++)
         if (!test_few() || sames[i].few) tests[n++] = zx_case(sames[i].name, same, &sames[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(frozen_stays);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(frozen_plan);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(rates_are_logged);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(groups_act);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(groups_are_listed);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(layers_by_name);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(resumed);
