@@ -187,6 +187,9 @@ static zx_status read_config(zx_job *job, zx_err *err)
     const zx_status st = zx_config_read(path, zx_given(o, ZX_OPT_ALLOW_UNKNOWN), &job->mem,
                                         &job->config, &job->notes, err);
     if (st != ZX_OK && job->config.root == NULL) return st;
+    job->config.whose_ranks = zx_given(o, ZX_OPT_RANKS)      ? " (--ranks)"
+                              : getenv("WORLD_SIZE") != NULL ? " (the launcher's WORLD_SIZE)"
+                                                             : " (--ranks says how many)";
     const uint64_t stage = zx_given_number(o, ZX_OPT_STAGE, 0);
     if (stage > 3) return ZX_FAIL(err, ZX_E_USAGE, "--stage must be 0, 1, 2 or 3");
     if (zx_given(o, ZX_OPT_STAGE))
@@ -603,8 +606,12 @@ zx_status zx_job_plan_options(zx_job *job, zx_arena *mem, zx_plan_options *out, 
         .roomy = zx_job_spares_memory(job),
         .pinned = pinned,
         .no_overlap = zx_given(job->o, ZX_OPT_NO_OVERLAP) || (overlap->has && !overlap->b),
-        .max_live_elements = live->has ? (uint64_t)live->i : 0,
-        .reduce_bucket_elements = bucket->has ? (uint64_t)bucket->i : 0,
+        .max_live_elements = !live->has     ? 0
+                             : live->i == 0 ? ZX_LIVE_LEAST
+                                            : (uint64_t)live->i,
+        .reduce_bucket_elements = !bucket->has     ? 0
+                                  : bucket->i == 0 ? 1
+                                                   : (uint64_t)bucket->i,
     };
     return ZX_OK;
 }

@@ -422,8 +422,7 @@ static zx_status save_all(zx_train *t, zx_err *err)
     if (zx_given(t->job.o, ZX_OPT_NO_SAVE)) return ZX_OK;
     const zx_config *c = &t->job.config;
     const bool kept =
-        zx_config_get(c, "zero_optimization.stage3_gather_16bit_weights_on_model_save")->b ||
-        zx_config_get(c, "zero_optimization.stage3_gather_fp16_weights_on_model_save")->b;
+        zx_config_get(c, "zero_optimization.stage3_gather_16bit_weights_on_model_save")->b;
     ZX_TRY(zx_save_weights(t->session, t->world, &t->job.train, t->files.weights, kept, err));
     if (zx_world_rank(t->world) == 0)
         zx_cmd_say("saved: %s", zx_text_safe(&t->job.mem, t->files.weights));

@@ -43,6 +43,7 @@ typedef struct zx_config {
     const char *dir;         // where the file is, "." without one; data paths are relative to it
     json_t *root, *added;    // added: an array that holds what zx_config_set_json took over
     zx_config_value *values; // by row of config.def
+    const char *whose_ranks; // who says how many ranks there are, for messages; NULL
     uint32_t n_unknown, cap_unknown;
     const char **unknown; // what was said of keys that aren't in config.def
     zx_arena *mem;

@@ -111,7 +111,9 @@ static uint32_t find_limits(zx_job *job, const zx_plan_options *o, zx_limit *lim
     if (o->ranks == 1) return 0; // nothing is gathered or reduced
     if (o->max_live_elements > 0 && o->stage == 3)
         add(limits, &n,
-            zx_arena_printf(mem, "stage3_max_live_parameters %" PRIu64, o->max_live_elements), o)
+            zx_arena_printf(mem, "stage3_max_live_parameters %" PRIu64,
+                            o->max_live_elements == ZX_LIVE_LEAST ? 0 : o->max_live_elements),
+            o)
             ->without.max_live_elements = 0;
     if (o->reduce_bucket_elements > 0)
         add(limits, &n,

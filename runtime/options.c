@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { // bits of the commands' column
-#define X(id, word, operand, help) id = 1 << ZX_CMD_##id,
+#define X(id, word, operand, help, example) id = 1 << ZX_CMD_##id,
     ZX_COMMAND_MAP(X)
 #undef X
         ALL = (1 << ZX_CMD_COUNT) - 1
@@ -26,9 +26,9 @@ static const struct option_row {
 };
 
 static const struct {
-    const char *word, *operand, *help;
+    const char *word, *operand, *help, *example;
 } commands[ZX_CMD_COUNT] = {
-#define X(id, word, operand, help) {word, operand, help},
+#define X(id, word, operand, help, example) {word, operand, help, example},
     ZX_COMMAND_MAP(X)
 #undef X
 };
@@ -36,6 +36,11 @@ static const struct {
 const char *zx_command_word(zx_command c)
 {
     return (unsigned)c < ZX_CMD_COUNT ? commands[c].word : "";
+}
+
+const char *zx_command_example(zx_command c)
+{
+    return commands[c].example;
 }
 
 bool zx_options_take(zx_command c, zx_option_id id)
@@ -165,7 +170,7 @@ static zx_status parse_option(zx_options *o, int *at, zx_arena *mem, zx_err *err
 static zx_status parse_command(zx_options *o, zx_arena *mem, zx_err *err)
 {
     static const char *const words[] = {
-#define X(id, word, operand, help) word,
+#define X(id, word, operand, help, example) word,
         ZX_COMMAND_MAP(X)
 #undef X
     };
@@ -338,4 +343,14 @@ void zx_options_help(zx_command c, zx_text *out)
     for (size_t i = 0; i < ZX_OPT_COUNT; i++)
         if ((rows[i].commands & (1u << c)) != 0 && rows[i].help[0] != '\0')
             put_option(out, &rows[i]);
+    zx_text_put(out, "\nexample:\n  %s\n", commands[c].example);
+}
+
+void zx_options_document(zx_text *out)
+{
+    for (unsigned c = 0; c < ZX_CMD_COUNT; c++)
+        zx_text_put(out, "%s**zerox %s %s%s[options]**: %s.\n\n```\n%s\n```\n", c > 0 ? "\n" : "",
+                    commands[c].word, commands[c].operand,
+                    commands[c].operand[0] != '\0' ? " " : "", commands[c].help,
+                    commands[c].example);
 }

@@ -5,26 +5,37 @@
 
 #include "graph/base/text.h"
 
-//    id     word     what stands before the options  what it does
+//    id     word     what stands before the options  what it does  an example, which a test runs
 #define ZX_COMMAND_MAP(X)                                                                          \
-    X(TRAIN, "train", "MODEL.onnx", "train a model, sharded over ranks")                           \
-    X(PLAN, "plan", "MODEL.onnx", "show the plan of a training step")                              \
+    X(TRAIN, "train", "MODEL.onnx", "train a model, sharded over ranks",                           \
+      "zerox train model.onnx --config zero3.json --ranks 2 --steps 5")                            \
+    X(PLAN, "plan", "MODEL.onnx", "show the plan of a training step",                              \
+      "zerox plan model.onnx --config zero3.json --ranks 2 --budget min")                          \
     X(COMPARE, "compare", "PRESET|MODEL.onnx",                                                     \
-      "compare schedules at one budget, predicted or executed")                                    \
+      "compare schedules at one budget, predicted or executed",                                    \
+      "zerox compare model.onnx --ranks 2 --policies zerox,hooks,fsdp")                            \
     X(SIMULATE, "simulate", "PRESET|MODEL.onnx",                                                   \
-      "predict training of a large model on other machines")                                       \
-    X(CHECK, "check", "MODEL.onnx", "say what zerox makes of a model")                             \
-    X(CONFIG, "config", "[MODEL.onnx]", "say what a configuration comes to, or print its schema")  \
-    X(OPS, "ops", "", "list the supported operators")                                              \
-    X(NEW, "new", "FAMILY", "write an untrained model: gpt2, llama or mlp")                        \
-    X(DIFF, "diff", "PLAN PLAN", "compare two plan files; exit code 1 if they differ")             \
-    X(SHOW, "show", "FILE|CHECKPOINT|RUN", "show the tensors of a file, a checkpoint or a run")    \
-    X(CONVERT, "convert", "FROM TO", "write weights as .safetensors, or into a model")             \
-    X(REPORT, "report", "RUN...", "the curves of runs as one page to look at in a browser")        \
-    X(MACHINE, "machine", "[NAME]", "show how fast this host, or a machine by name, is")
+      "predict training of a large model on other machines",                                       \
+      "zerox simulate llama3-8b --machine h100x8 --accumulate 2")                                  \
+    X(CHECK, "check", "MODEL.onnx", "say what zerox makes of a model", "zerox check model.onnx")   \
+    X(CONFIG, "config", "[MODEL.onnx]", "say what a configuration comes to, or print its schema",  \
+      "zerox config --explain zero3.json --ranks 2 model.onnx")                                    \
+    X(OPS, "ops", "", "list the supported operators", "zerox ops")                                 \
+    X(NEW, "new", "FAMILY", "write an untrained model: gpt2, llama or mlp",                        \
+      "zerox new gpt2 --preset tiny --set sequence=32 -o gpt2.onnx")                               \
+    X(DIFF, "diff", "PLAN PLAN", "compare two plan files; exit code 1 if they differ",             \
+      "zerox diff zerox.plan hooks.plan")                                                          \
+    X(SHOW, "show", "FILE|CHECKPOINT|RUN", "show the tensors of a file, a checkpoint or a run",    \
+      "zerox show runs/latest")                                                                    \
+    X(CONVERT, "convert", "FROM TO", "write weights as .safetensors, or into a model",             \
+      "zerox convert runs/latest weights.safetensors")                                             \
+    X(REPORT, "report", "RUN...", "the curves of runs as one page to look at in a browser",        \
+      "zerox report runs/latest -o curves.html")                                                   \
+    X(MACHINE, "machine", "[NAME]", "show how fast this host, or a machine by name, is",           \
+      "zerox machine h100")
 
 typedef enum zx_command {
-#define X(id, word, operand, help) ZX_CMD_##id,
+#define X(id, word, operand, help, example) ZX_CMD_##id,
     ZX_COMMAND_MAP(X)
 #undef X
         ZX_CMD_COUNT,
@@ -84,6 +95,9 @@ static inline uint64_t zx_given_number(const zx_options *o, zx_option_id id, uin
 
 bool zx_options_take(zx_command c, zx_option_id id); // whether this command has the option
 const char *zx_command_word(zx_command c);           // "" for NONE
+const char *zx_command_example(zx_command c);
+// All commands with their examples, for the documentation.
+void zx_options_document(zx_text *out);
 // The help of one command, or of the program (NONE), as it is printed.
 void zx_options_help(zx_command c, zx_text *out);
 

@@ -144,6 +144,19 @@ static double after(const maker *k)
     return seconds + (k->times->norm > 0 ? k->times->norm : norm / m->memory);
 }
 
+// As many elements as the step reads that reads most.
+static uint64_t most_read(const zx_problem *p)
+{
+    uint64_t most = 1;
+    for (uint32_t q = 0; q < p->n_steps; q++) {
+        uint64_t elements = 0;
+        for (uint32_t i = p->read_at[q]; i < p->read_at[q + 1]; i++)
+            elements += p->unit_elements[p->reads[i].unit];
+        if (elements > most) most = elements;
+    }
+    return most;
+}
+
 void zx_problem_make(const zx_trace *t, const zx_plan_options *o, zx_arena *mem, zx_problem *out)
 {
     static const zx_times none = {0};
@@ -166,6 +179,7 @@ void zx_problem_make(const zx_trace *t, const zx_plan_options *o, zx_arena *mem,
     find_base(&k);
     find_units(&k);
     find_reads(&k);
+    if (out->max_live == ZX_LIVE_LEAST) out->max_live = most_read(out);
     find_grads(&k);
     out->after = after(&k);
 }

@@ -16,6 +16,8 @@ typedef struct zx_times {
     double handoff;       // seconds until a thread that sleeps for an event goes on
 } zx_times;
 
+#define ZX_LIVE_LEAST UINT64_MAX
+
 typedef struct zx_plan_options {
     uint32_t ranks, stage, micro_batches; // micro_batches: accumulation steps of a rank
     uint32_t optimizer_states;            // floats kept per parameter: 0 SGD, 1 momentum, 2 Adam
@@ -29,7 +31,8 @@ typedef struct zx_plan_options {
     bool roomy;                 // no budget was asked for: least memory within 5 % of the best time
     bool no_overlap;            // every launch issued at its first use and waited for at once
     const bool *pinned;         // by unit: once gathered it stays for the rest of the step; NULL
-    uint64_t max_live_elements; // stage3_max_live_parameters where the file states it; 0: none
+    uint64_t max_live_elements; // stage3_max_live_parameters where the file states it; 0: none,
+                                // ZX_LIVE_LEAST: as few as one step reads
     uint64_t reduce_bucket_elements; // reduce_bucket_size where the file states it; 0: none
 } zx_plan_options;
 

@@ -379,10 +379,9 @@ static inline void ot_function(ot *o, const char *text)
     OT_PUSH(o, o->model->functions, o->model->n_functions, m);
 }
 
-// Writes the model into a file of its own under /tmp and opens it. The file is gone when this
-// returns; what was opened stays mapped.
-static inline zx_status ot_open(zx_arena *mem, const char *text, const char *const *more,
-                                uint32_t n_more, zx_onnx_file *f, zx_err *err)
+// The model as a file has it.
+static inline uint8_t *ot_bytes(zx_arena *mem, const char *text, const char *const *more,
+                                uint32_t n_more, size_t *n)
 {
     ot o = {.mem = mem, .more = more, .n_more = n_more};
     o.model = ZX_NEW(mem, Onnx__ModelProto, 1);
@@ -393,9 +392,19 @@ static inline zx_status ot_open(zx_arena *mem, const char *text, const char *con
         if (strncmp(more[i], "function ", 9) == 0) ot_function(&o, more[i]);
     o.model->graph = ot_graph(&o, text);
     if (o.model->n_opset_import == 0) ot_statement(&o, o.model->graph, "opset 20");
-    const size_t n = onnx__model_proto__get_packed_size(o.model);
-    uint8_t *bytes = zx_arena_alloc(mem, n + 1, 1, 16);
+    *n = onnx__model_proto__get_packed_size(o.model);
+    uint8_t *bytes = zx_arena_alloc(mem, *n + 1, 1, 16);
     onnx__model_proto__pack(o.model, bytes);
+    return bytes;
+}
+
+// Writes the model into a file of its own under /tmp and opens it. The file is gone when this
+// returns; what was opened stays mapped.
+static inline zx_status ot_open(zx_arena *mem, const char *text, const char *const *more,
+                                uint32_t n_more, zx_onnx_file *f, zx_err *err)
+{
+    size_t n;
+    const uint8_t *bytes = ot_bytes(mem, text, more, n_more, &n);
     char folder[] = "/tmp/zx-import-XXXXXX";
     assert_non_null(mkdtemp(folder));
     const char *path = zx_arena_printf(mem, "%s/model.onnx", folder);

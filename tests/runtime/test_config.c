@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "runtime/config.h"
-#include "runtime/config_row.h"
 #include "tests/test.h"
 
 // ---- what is said about a file ------------------------------------------------------------------
@@ -53,6 +52,9 @@ static const struct row {
      "{\"zero_optimization\": {\"cpu_offload_param\": true, \"offload_param\": {\"device\": "
      "\"none\"}}}",
      "cpu_offload_param is an old form of zero_optimization.offload_param.device; keep one", NULL},
+    {"the older name of 16-bit weights",
+     "{\"zero_optimization\": {\"stage3_gather_fp16_weights_on_model_save\": true}}", NULL,
+     "it means zero_optimization.stage3_gather_16bit_weights_on_model_save = true"},
     {"an old form that asks for nothing", "{\"zero_optimization\": {\"cpu_offload\": false}}", NULL,
      NULL},
     {"activation checkpointing", "{\"activation_checkpointing\": {\"cpu_checkpointing\": true}}",
@@ -60,6 +62,10 @@ static const struct row {
     {"partitioned activations have no effect",
      "{\"activation_checkpointing\": {\"partition_activations\": true}}", NULL,
      "partition_activations"},
+    {"the nested spelling of tensor parallelism",
+     "{\"tensor_parallel\": {\"tp\": {\"tp_size\": 2}}}", "tensor_parallel.tp.tp_size = 2", NULL},
+    {"and another one", "{\"tensor_parallel\": {\"tp_size\": 2}}", "tensor_parallel.tp_size = 2",
+     NULL},
     {"tensor parallelism", "{\"tensor_parallel\": {\"autotp_size\": 2}}", "autotp_size = 2", NULL},
     {"sizes of 1 are none",
      "{\"tensor_parallel\": {\"autotp_size\": 1}, \"sequence_parallel_size\": 1}", NULL, NULL},
@@ -539,60 +545,6 @@ static void test_precision(void **state)
     zx_arena_free(&mem);
 }
 
-// ---- "auto" -------------------------------------------------------------------------------------
-
-static const struct auto_row {
-    const char *key, *json, *value, *from, *why;
-} autos[] = {
-#define AUTO_PARAM(key) "{\"optimizer\": {\"params\": {\"" key "\": \"auto\"}}}"
-    {"optimizer.params.lr", AUTO_PARAM("lr"), "5e-05", "auto", "learning_rate"},
-    {"optimizer.params.betas", AUTO_PARAM("betas"), "[0.9, 0.999]", "auto", "adam_beta1"},
-    {"optimizer.params.eps", AUTO_PARAM("eps"), "1e-08", "auto", "adam_epsilon"},
-    {"optimizer.params.weight_decay", AUTO_PARAM("weight_decay"), "0", "auto", "weight_decay"},
-    {"optimizer.params.momentum", AUTO_PARAM("momentum"), "0", "auto", "the default"},
-    {"gradient_clipping", "{\"gradient_clipping\": \"auto\"}", "1", "auto", "max_grad_norm"},
-    {"fp16.enabled", "{\"fp16\": {\"enabled\": \"auto\"}}", "false", "auto", "fp16"},
-    {"bf16.enabled", "{\"bf16\": {\"enabled\": \"auto\"}}", "false", "auto", "bf16"},
-    {"zero_optimization.reduce_bucket_size",
-     "{\"zero_optimization\": {\"reduce_bucket_size\": \"auto\"}}", "null", "auto", "h x h"},
-    {"zero_optimization.stage3_prefetch_bucket_size",
-     "{\"zero_optimization\": {\"stage3_prefetch_bucket_size\": \"auto\"}}", "50000000", "auto",
-     "0.9 x h x h"},
-    {"train_micro_batch_size_per_gpu", "{\"train_micro_batch_size_per_gpu\": \"auto\"}", "1",
-     "auto", "the model's fixed batch, else 1"},
-    {"gradient_accumulation_steps",
-     "{\"gradient_accumulation_steps\": \"auto\", \"train_batch_size\": 8, "
-     "\"train_micro_batch_size_per_gpu\": 2}",
-     "2", "other keys", "train_batch_size / micro-batch / ranks"},
-    {"train_batch_size", "{\"train_batch_size\": \"auto\", \"gradient_accumulation_steps\": 3}",
-     "6", "other keys", "1 x 3 x 2 ranks"},
-    {"zerox.recompute", "{\"zerox\": {\"recompute\": \"auto\"}}", "\"auto\"", "file", ""},
-};
-
-static void test_auto(void **state)
-{
-    const struct auto_row *row = *state;
-    zx_arena mem = {0};
-    zx_err err = {0};
-    zx_notes notes = {0};
-    zx_config c;
-    zx_batch batch;
-    zx_text value = {0};
-    assert_zx_ok(zx_config_parse("z", row->json, strlen(row->json), false, &mem, &c, &notes, &err),
-                 &err);
-    assert_zx_ok(zx_config_batch(&c, 2, 0, &batch, &err), &err);
-    const zx_config_value *v = zx_config_get(&c, row->key);
-    uint32_t i = 0;
-    while (strcmp(zx_config_rows[i].path, row->key) != 0) i++;
-    zx_config_put_value(&value, &zx_config_rows[i], v);
-    assert_string_equal(value.at, row->value);
-    assert_string_equal(zx_config_from_text(v->from), row->from);
-    if (strstr(v->why != NULL ? v->why : "", row->why) == NULL) fail_msg("why: %s", v->why);
-    zx_text_free(&value);
-    zx_config_close(&c);
-    zx_arena_free(&mem);
-}
-
 // ---- resolved -----------------------------------------------------------------------------------
 
 // The resolved file is a config that gives the same values, and says where each came from.
@@ -674,8 +626,8 @@ int main(int argc, char **argv)
         zx_text_free(&keys);
         return 0;
     }
-    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(batches) + ZX_COUNT(optims) +
-                            ZX_COUNT(precisions) + ZX_COUNT(autos) + 4];
+    struct CMUnitTest
+        tests[ZX_COUNT(rows) + ZX_COUNT(batches) + ZX_COUNT(optims) + ZX_COUNT(precisions) + 4];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
         tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
@@ -685,8 +637,6 @@ int main(int argc, char **argv)
         tests[n++] = zx_case(optims[i].name, test_optim, &optims[i]);
     for (size_t i = 0; i < ZX_COUNT(precisions); i++)
         tests[n++] = zx_case(precisions[i].name, test_precision, &precisions[i]);
-    for (size_t i = 0; i < ZX_COUNT(autos); i++)
-        tests[n++] = zx_case(autos[i].key, test_auto, &autos[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(all_is_said_at_once);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(resolved_is_a_config);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(no_file_means_stage_3);

@@ -204,6 +204,11 @@ static void test_live_limit(void **state ZX_UNUSED)
     zx_plan_options o = options(2, 3);
     o.max_live_elements = 16 * 16 + 16; // one layer
     assert_zx_ok(zx_plan_make(&g, &o, &mem, &p, &err), &err);
+    const uint64_t hash = zx_plan_hash(&p);
+    o.max_live_elements = ZX_LIVE_LEAST; // the same: no step reads less than a layer
+    assert_zx_ok(zx_plan_make(&g, &o, &mem, &p, &err), &err);
+    assert_true(hash == zx_plan_hash(&p));
+    o.max_live_elements = 16 * 16 + 16;
     o.max_live_elements--;
     assert_int_equal(zx_plan_make(&g, &o, &mem, &p, &err), ZX_E_BUDGET);
     assert_non_null(strstr(err.cause[0], "stage3_max_live_parameters is 271, but node "));
