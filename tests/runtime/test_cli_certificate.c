@@ -182,7 +182,7 @@ static const struct refused {
     {"a file's", {PLAN, "--budget", "100KB"}, {"--budget"}},
     {"all recomputed", {PLAN, "--budget", "2MB", "--recompute", "auto"}, {"--budget", "--ranks "}},
     {"a preset",
-     {LLAMA, "--budget", "20GB"},
+     {LLAMA, "--budget", "22GB"},
      {"--budget", "--recompute full", "--machine h100x16"},
      true},
     {"a batch", {MLP8, "--batch", "256", "--budget", "500KB"}, {"--budget", "--batch "}},
