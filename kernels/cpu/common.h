@@ -1,4 +1,4 @@
-// common.h - what the CPU kernels share: op numbers, threads, clones for wider vectors, and blocks
+// common.h - what the CPU kernels share: threads, clones for wider vectors, and blocks
 // of elements of any type read into one of four types to compute in.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef ZX_KERNELS_CPU_COMMON_H
@@ -6,14 +6,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/dims.h"
-
-// The numbers of the ops, call->op: as in graph/op.h, which kernels may not include.
-enum {
-#define ZX_OP(id, ...) ZX_K_##id,
-#include "graph/ops.def"
-#undef ZX_OP
-    ZX_K_COUNT
-};
+#include "kernels/op_ids.h"
 
 // A hot loop is compiled for several processors and the dynamic linker picks one. The loops hold
 // plain IEEE operations in a stated order and nothing is contracted, so all clones give the same

@@ -97,20 +97,11 @@ __global__ void __launch_bounds__(ZX_TEAM)
 
 // ---- launches -----------------------------------------------------------------------------------
 
-zx_tiles tiles_of(const zx_attention &a, int r, int j, int c)
+size_t bytes_of(const zx_attention &a, int r, int j)
 {
     const size_t queries = (size_t)r * ZX_GROUPS, columns = (size_t)j * ZX_LANES;
     const size_t of_q = (size_t)zx_tile_row(a.q.size), of_v = (size_t)zx_tile_row(a.v.size);
-    const size_t floats = (queries + columns) * of_q + columns * of_v + queries * (columns + 1);
-    const zx_tiles t = {r, j, c, floats * sizeof(float)};
-    return t;
-}
-zx_tiles tiles_for(const zx_attention &a, size_t most)
-{
-    const int64_t wide = a.q.size > a.v.size ? a.q.size : a.v.size;
-    const zx_tiles large = tiles_of(a, wide > 128 ? 2 : 4, 4, wide > 128 ? 32 : wide > 64 ? 16 : 8);
-    if (large.bytes <= most) return large;
-    return wide > 128 ? tiles_of(a, 1, 2, 32) : tiles_of(a, 2, 4, 16);
+    return ((queries + columns) * of_q + columns * of_v + queries * (columns + 1)) * sizeof(float);
 }
 
 zx_status prepare(const zx_call *c, bool packed, zx_err *err)
@@ -126,7 +117,7 @@ zx_status run(const zx_call *c, bool packed, zx_err *err)
     const float *q = (const float *)c->in[0].data;
     const float *k = packed ? q + a.k_first : (const float *)c->in[1].data;
     const float *v = packed ? q + a.v_first : (const float *)c->in[2].data;
-    const zx_tiles t = tiles_for(a, zx_shared_most(c));
+    const zx_tiles t = zx_tiles_for(a, c, 4, {1, 2, 32, 0}, bytes_of);
     const int64_t queries = t.r * ZX_GROUPS, tiles = (a.q.rows + queries - 1) / queries;
     const int64_t blocks = a.batch * a.q.n * tiles;
     if (blocks == 0 || a.v.size == 0) return ZX_OK;

@@ -111,9 +111,21 @@ typedef struct zx_tiles {
     int r, j, c;
     size_t bytes;
 } zx_tiles;
-static inline size_t zx_shared_most(const zx_call *c)
+// The large ones (`rows` of R and 4 J, for heads of more than 128 half as many), or where a block
+// doesn't get the memory that they want, `few`. `bytes_of` says what tiles of R and J want.
+template <class Bytes>
+static inline zx_tiles zx_tiles_for(const zx_attention &a, const zx_call *c, int rows,
+                                    zx_tiles few, Bytes bytes_of)
 {
-    return c->cuda->shared_bytes > 0 ? c->cuda->shared_bytes : ZX_LEAST_SHARED;
+    const size_t most = c->cuda->shared_bytes > 0 ? c->cuda->shared_bytes : ZX_LEAST_SHARED;
+    const int64_t size = a.q.size > a.v.size ? a.q.size : a.v.size;
+    const bool wide = size > 128;
+    zx_tiles t = {wide ? rows / 2 : rows, 4, wide ? 32 : size > 64 ? 16 : 8, 0};
+    t.bytes = bytes_of(a, t.r, t.j);
+    if (t.bytes <= most) return t;
+    t = wide ? few : zx_tiles{rows / 2, 4, 16, 0};
+    t.bytes = bytes_of(a, t.r, t.j);
+    return t;
 }
 // A row's floats in shared memory: whole quads, and one more so that rows begin in other banks.
 static __device__ __host__ inline int zx_tile_row(int64_t size)

@@ -174,20 +174,11 @@ zx_attention operands_of(const zx_call *c, bool packed)
 {
     return zx_attention_of(c, 1, packed, &c->in[0], packed ? 4 : 6);
 }
-zx_tiles tiles_of(const zx_attention &a, int r, int j, int c)
+size_t bytes_of(const zx_attention &a, int r, int j)
 {
     const size_t tile = (size_t)r * ZX_GROUPS, columns = (size_t)j * ZX_LANES;
     const size_t rows = (size_t)(zx_tile_row(a.q.size) + zx_tile_row(a.v.size));
-    const size_t floats = (tile + columns) * rows + 2 * tile * (columns + 1);
-    const zx_tiles t = {r, j, c, floats * sizeof(float)};
-    return t;
-}
-zx_tiles tiles_for(const zx_attention &a, size_t most)
-{
-    const int64_t wide = a.q.size > a.v.size ? a.q.size : a.v.size;
-    const zx_tiles large = tiles_of(a, wide > 128 ? 1 : 2, 4, wide > 128 ? 32 : wide > 64 ? 16 : 8);
-    if (large.bytes <= most) return large;
-    return wide > 128 ? tiles_of(a, 1, 1, 32) : tiles_of(a, 1, 4, 16);
+    return ((tile + columns) * rows + 2 * tile * (columns + 1)) * sizeof(float);
 }
 
 zx_status prepare(const zx_call *c, bool packed, uint64_t *work_bytes, zx_err *err)
@@ -209,7 +200,7 @@ cudaError_t launch(const zx_call *c, bool packed)
     float *dv = packed ? dq + a.v_first : (float *)c->out[2].data;
     const float *lses = (const float *)c->in[y + 1].data;
     const void *mask = zx_mask_of(c, y + 2);
-    const zx_tiles t = tiles_for(a, zx_shared_most(c));
+    const zx_tiles t = zx_tiles_for(a, c, 2, {1, 1, 32, 0}, bytes_of);
     const int64_t rows = a.batch * a.q.n * a.q.rows, tile = t.r * ZX_GROUPS;
     const int64_t q_tiles = (a.q.rows + tile - 1) / tile, k_tiles = (a.k.rows + tile - 1) / tile;
     const int64_t q_blocks = a.batch * a.q.n * q_tiles, k_blocks = a.batch * a.k.n * k_tiles;

@@ -1,4 +1,4 @@
-// common.cuh - what the CUDA kernels share: op numbers, launches, shared memory, element types.
+// common.cuh - what the CUDA kernels share: launches, shared memory, element types.
 // What of CUDA they may use is in README.md.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef ZX_KERNELS_CUDA_COMMON_CUH
@@ -9,14 +9,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/dims.h"
-
-// The numbers of the ops, call->op: as in graph/op.h, which kernels may not include.
-enum {
-#define ZX_OP(id, ...) ZX_K_##id,
-#include "graph/ops.def"
-#undef ZX_OP
-    ZX_K_COUNT
-};
+#include "kernels/op_ids.h"
 
 // ---- launches -----------------------------------------------------------------------------------
 // zx_launch(kernel, grid, block, shared bytes, stream, arguments...): a cudaError_t. Arguments are

@@ -4,13 +4,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/product.h"
-
-// The numbers of the ops, call->op: as in graph/op.h, which kernels may not include.
-enum {
-#define ZX_OP(id, ...) OP_##id,
-#include "graph/ops.def"
-#undef ZX_OP
-};
+#include "kernels/part.h"
 
 typedef struct products {
     zx_cuda_product *plain;       // nothing beside
@@ -19,46 +13,13 @@ typedef struct products {
     uint64_t product_bytes;       // of scratch
 } products;
 
-typedef struct call { // of another op over views of this one
-    zx_call call;
-    zx_view in[2], out[1];
-} call;
-
-static void start(call *to, const zx_call *c, uint32_t op, uint32_t n_in)
-{
-    to->call = *c;
-    to->call.op = op;
-    to->call.n_in = n_in;
-    to->call.n_out = 1;
-    to->call.in = to->in;
-    to->call.out = to->out;
-    to->call.state = NULL;
-    to->out[0] = c->out[0];
-}
-
-// Sums of the result's columns, or of an operand's over the inner dimension: see kernels/cpu.
-static void start_sums(call *to, const zx_call *c)
-{
-    const uint32_t of = zx_attr_int(c->attrs, ZX_A_MODE, 0) != 0 ? 0 : 1;
-    const bool turned = zx_attr_int(c->attrs, of == 0 ? ZX_A_TRANS_A : ZX_A_TRANS_B, 0) != 0;
-    const bool of_operand = c->op == OP_MATMUL_SUM;
-    start(to, c, OP_SUM_TO, 1);
-    to->in[0] = of_operand ? c->in[of] : c->out[0];
-    to->out[0] = c->out[1];
-    to->out[0].type.dtype = c->out[0].type.dtype;
-    const zx_shape *s = &to->in[0].type.shape;
-    const bool along = of_operand && turned == (of == 1);
-    to->out[0].type.shape =
-        along ? (zx_shape){2, {s->dim[0], 1}} : (zx_shape){1, {s->dim[s->rank - 1]}};
-}
-
 static zx_cuda_beside beside_of(const zx_call *c, bool with_sums)
 {
     const bool mode = zx_attr_int(c->attrs, ZX_A_MODE, 0) != 0;
-    if (c->op == OP_MATMUL_SUM)
+    if (c->op == ZX_K_MATMUL_SUM)
         return !with_sums ? ZX_BESIDE_NOTHING : mode ? ZX_BESIDE_SUM_A : ZX_BESIDE_SUM_B;
     if (!mode) return ZX_BESIDE_NOTHING; // the GELU by erf
-    if (c->op == OP_MATMUL_GELU) return ZX_BESIDE_GELU;
+    if (c->op == ZX_K_MATMUL_GELU) return ZX_BESIDE_GELU;
     return with_sums ? ZX_BESIDE_DGELU_SUM : ZX_BESIDE_DGELU;
 }
 
@@ -94,14 +55,14 @@ static zx_status prepare(const zx_call *c, uint64_t *work_bytes, void **state, z
 {
     const zx_dtype t = c->in[0].type.dtype;
     uint64_t sums_bytes = 0;
-    call sums;
+    zx_part sums;
     if (t != ZX_F32 && t != ZX_F16 && t != ZX_BF16)
         return ZX_FAIL(err, ZX_E_UNSUPPORTED, "%s isn't multiplied on a GPU", zx_dtypes[t].word);
     products *p = calloc(1, sizeof *p);
     if (p == NULL) return ZX_FAIL(err, ZX_E_DEVICE, "no memory");
     zx_status st = open_products(c, p, err);
-    start_sums(&sums, c);
-    if (st == ZX_OK && c->op != OP_MATMUL_GELU)
+    zx_part_start_sums(&sums, c);
+    if (st == ZX_OK && c->op != ZX_K_MATMUL_GELU)
         st = zx_cuda_sum_to.prepare(&sums.call, &sums_bytes, &p->sums, err);
     *work_bytes = p->product_bytes > sums_bytes ? p->product_bytes : sums_bytes;
     if (st == ZX_OK)
@@ -115,20 +76,20 @@ static zx_status prepare(const zx_call *c, uint64_t *work_bytes, void **state, z
 static zx_status finish(const zx_call *c, void *product, zx_err *err)
 {
     const products *p = c->state;
-    call part;
-    if (c->op == OP_MATMUL_GELU) {
-        start(&part, c, OP_GELU, 1);
+    zx_part part;
+    if (c->op == ZX_K_MATMUL_GELU) {
+        zx_part_start(&part, c, ZX_K_GELU, 1);
         part.in[0] = (zx_view){product, c->out[0].type};
         return zx_cuda_unary.run(&part.call, err);
     }
-    if (c->op == OP_MATMUL_DGELU) {
-        start(&part, c, OP_GELU_GRAD, 2);
+    if (c->op == ZX_K_MATMUL_DGELU) {
+        zx_part_start(&part, c, ZX_K_GELU_GRAD, 2);
         part.in[0] = c->out[0];
         part.in[1] = c->in[2];
         ZX_TRY(zx_cuda_unary_grad.run(&part.call, err));
     }
     if (c->out[1].data == NULL) return ZX_OK;
-    start_sums(&part, c);
+    zx_part_start_sums(&part, c);
     part.call.state = p->sums;
     return zx_cuda_sum_to.run(&part.call, err);
 }
@@ -136,12 +97,12 @@ static zx_status finish(const zx_call *c, void *product, zx_err *err)
 static zx_status run(const zx_call *c, zx_err *err)
 {
     const products *p = c->state;
-    const bool second = c->out[1].data != NULL, gelu = c->op == OP_MATMUL_GELU;
+    const bool second = c->out[1].data != NULL, gelu = c->op == ZX_K_MATMUL_GELU;
     const zx_cuda_product *beside = second ? p->all : p->alone;
     const void *a = c->in[0].data, *b = c->in[1].data;
     const void *row = gelu && c->n_in > 2 ? c->in[2].data : NULL;
     if (beside != NULL) {
-        void *aux = gelu ? c->out[1].data : c->op == OP_MATMUL_DGELU ? c->in[2].data : NULL;
+        void *aux = gelu ? c->out[1].data : c->op == ZX_K_MATMUL_DGELU ? c->in[2].data : NULL;
         return zx_cuda_product_run_beside(beside, c->cuda, a, b, row, c->out[0].data, aux,
                                           gelu ? NULL : c->out[1].data, c->work, err);
     }
