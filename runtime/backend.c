@@ -4,6 +4,8 @@
 #include "runtime/backend.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -28,6 +30,7 @@ static const zx_backend *find(const char *name)
 
 // What a look at devices finds.
 #define MOST_DEVICES 64
+#define LOOK_SECONDS 60 // a driver that takes longer over that hangs
 typedef struct seen {
     uint32_t n;
     zx_err err;
@@ -55,6 +58,8 @@ static bool put(int fd, const void *from, size_t n)
 static bool take(int fd, void *to, size_t n)
 {
     for (char *at = to; n > 0;) {
+        struct pollfd there = {.fd = fd, .events = POLLIN};
+        if (poll(&there, 1, 1000 * LOOK_SECONDS) == 0) return false;
         const ssize_t k = read(fd, at, n);
         if (k <= 0) return false;
         at += k;
@@ -77,10 +82,12 @@ static zx_status look_apart(const zx_backend *b, bool closely, seen *out, zx_err
     close(ends[1]);
     const bool whole = child > 0 && take(ends[0], out, sizeof *out);
     close(ends[0]);
-    if (child > 0) waitpid(child, NULL, 0);
+    if (child > 0 && !whole) kill(child, SIGKILL);
+    if (child > 0 && whole) waitpid(child, NULL, 0); // else it may be in the driver for ever
     if (whole) return ZX_OK;
     *out = (seen){0};
-    return ZX_FAIL(err, ZX_E_DEVICE, "looking for devices of %s ended early", b->name);
+    return ZX_FAIL(err, ZX_E_DEVICE, "looking for devices of %s ended early, or took over %d s",
+                   b->name, LOOK_SECONDS);
 }
 
 zx_status zx_backend_devices(zx_device *out, uint32_t most, uint32_t *n, bool *built, zx_err *err)
@@ -136,20 +143,42 @@ zx_status zx_backend_choose(const char *word, const zx_backend **out, uint32_t *
                    why.code != ZX_OK ? ": " : "", why.cause[0]);
 }
 
-uint64_t zx_site_usable(const zx_site *p, uint32_t ranks)
+static void device_text(const void *site, zx_err *err)
 {
-    return zx_site_backend(p)->usable(p->gpu, ranks) / (p->share > 1 ? p->share : 1);
+    zx_err_in(err, "CUDA device %u", ((const zx_site *)site)->local);
 }
 
-zx_status zx_site_open(zx_site *p, const zx_backend *b, uint32_t local, zx_err *err)
+uint64_t zx_site_usable(const zx_site *p, uint32_t ranks)
 {
-    *p = (zx_site){.backend = b, .local = local};
-    return b->open(local, &p->gpu, err);
+    zx_guard_enter(p->guard, device_text, p);
+    const uint64_t bytes = zx_site_backend(p)->usable(p->gpu, ranks);
+    zx_guard_leave(p->guard);
+    return bytes / (p->share > 1 ? p->share : 1);
+}
+
+zx_status zx_site_look(const zx_site *p, zx_device *out, zx_err *err)
+{
+    zx_guard_enter(p->guard, device_text, p);
+    const zx_status st = p->backend->device(p->local, out, err);
+    zx_guard_leave(p->guard);
+    return st;
+}
+
+zx_status zx_site_open(zx_site *p, const zx_backend *b, uint32_t local, zx_guard *guard,
+                       zx_err *err)
+{
+    *p = (zx_site){.backend = b, .local = local, .guard = guard};
+    zx_guard_enter(guard, device_text, p);
+    const zx_status st = b->open(local, &p->gpu, err);
+    zx_guard_leave(guard);
+    return st;
 }
 
 void zx_site_close(zx_site *p)
 {
+    zx_guard_enter(p->guard, device_text, p);
     if (p->backend != NULL) p->backend->close(p->gpu);
+    zx_guard_leave(p->guard);
     *p = (zx_site){0};
 }
 

@@ -6,6 +6,7 @@
 
 #include "graph/graph.h"
 #include "kernels/kernel.h"
+#include "runtime/guard.h"
 #include "sched/machine.h"
 
 struct zx_session;
@@ -52,6 +53,7 @@ typedef struct zx_site {
     const struct zx_cuda *gpu;
     uint32_t local;          // which of the host's devices it is
     uint32_t devices, share; // that there are; ranks on this one (0 is 1)
+    zx_guard *guard;         // of this rank's calls; the caller's, NULL: none
 } zx_site;
 
 static inline const zx_backend *zx_site_backend(const zx_site *p)
@@ -70,7 +72,10 @@ zx_status zx_backend_choose(const char *word, const zx_backend **out, uint32_t *
 zx_status zx_backend_devices(zx_device *out, uint32_t most, uint32_t *n, bool *built, zx_err *err);
 // Bytes of memory that `ranks` ranks of this host have together; 0: nothing says.
 uint64_t zx_site_usable(const zx_site *p, uint32_t ranks);
-zx_status zx_site_open(zx_site *p, const zx_backend *b, uint32_t local, zx_err *err);
+zx_status zx_site_look(const zx_site *p, zx_device *out, zx_err *err); // at this rank's device
+// guard: of its calls, which outlives it; NULL: none.
+zx_status zx_site_open(zx_site *p, const zx_backend *b, uint32_t local, zx_guard *guard,
+                       zx_err *err);
 void zx_site_close(zx_site *p); // accepts a zeroed one
 // E_UNSUPPORTED, naming each op of the graph that the backend has no kernel for.
 zx_status zx_backend_check(const zx_backend *b, const zx_graph *g, zx_err *err);

@@ -107,6 +107,23 @@ static zx_status check_execute(const zx_options *o, const zx_compare_ask *ask, z
     return ZX_OK;
 }
 
+// Predictions are of what plan plans for; steps are executed by cores.
+static zx_status open_site(const zx_options *o, const zx_compare_ask *ask, zx_site *site,
+                           uint64_t *ranks, zx_err *err)
+{
+    const zx_backend *backend;
+    uint32_t devices;
+    if (!ask->execute) {
+        if (!zx_job_is_file(o)) return ZX_OK; // of a machine by name
+        return zx_cmd_site_open(o, site, ranks, err);
+    }
+    if (!zx_given(o, ZX_OPT_BACKEND)) return ZX_OK;
+    ZX_TRY(zx_backend_choose(zx_given_text(o, ZX_OPT_BACKEND), &backend, &devices, err));
+    if (backend == &zx_backend_cpu) return ZX_OK;
+    zx_err_hint(err, "--backend cpu, or without --execute, where it predicts");
+    return ZX_FAIL(err, ZX_E_UNSUPPORTED, "--execute: steps of policies aren't timed on GPUs yet");
+}
+
 static zx_status read_format(const zx_options *o, bool *json, zx_err *err)
 {
     const char *given = zx_given_text(o, ZX_OPT_FORMAT);
@@ -361,18 +378,18 @@ int zx_cmd_compare(const zx_options *o, zx_err *err)
 {
     zx_arena mem = {0};
     zx_compare_ask ask;
-    const uint64_t ranks = zx_cmd_ranks(o);
+    zx_comparing k = {0};
+    uint64_t ranks = zx_cmd_ranks(o);
     zx_status st = read_ask(o, &mem, &ask, err);
     if (st == ZX_OK && ranks > MOST_RANKS)
         st = ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
+    if (st == ZX_OK) st = open_site(o, &ask, &k.job.site, &ranks, err);
     int code = zx_status_exit(st);
-    if (st == ZX_OK && ask.execute) {
+    if (st == ZX_OK && ask.execute)
         code = zx_compare_run(o, &ask, err);
-    } else if (st == ZX_OK) {
-        zx_comparing k = {0};
+    else if (st == ZX_OK)
         code = zx_status_exit(simulate(&k, o, &ask, (uint32_t)ranks, err));
-        zx_job_close(&k.job);
-    }
+    zx_job_close(&k.job);
     zx_arena_free(&mem);
     return code;
 }

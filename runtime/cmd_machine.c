@@ -101,8 +101,23 @@ zx_status zx_cmd_machine_at(const zx_site *site, const zx_options *o, uint32_t r
     const zx_device_use use = {ranks, site->share, comm != NULL && strcmp(comm, "shm") == 0};
     zx_device d;
     if (site->gpu == NULL) return zx_cmd_machine_of(o, ranks, threads, mem, notes, out, err);
-    ZX_TRY(site->backend->device(site->local, &d, err));
+    ZX_TRY(zx_site_look(site, &d, err));
     return machine_of_device(&d, &use, mem, notes, out, err);
+}
+
+// A GPU's kernels want another scratch, and have another memory.
+zx_status zx_cmd_site_open(const zx_options *o, zx_site *site, uint64_t *ranks, zx_err *err)
+{
+    const zx_backend *backend;
+    uint32_t devices;
+    if (zx_given(o, ZX_OPT_MACHINE) && zx_given(o, ZX_OPT_BACKEND))
+        return ZX_FAIL(err, ZX_E_USAGE, "--backend is of this host, --machine names another");
+    if (zx_given(o, ZX_OPT_MACHINE)) return ZX_OK;
+    ZX_TRY(zx_backend_choose(zx_given_text(o, ZX_OPT_BACKEND), &backend, &devices, err));
+    if (devices > 0 && !zx_given(o, ZX_OPT_RANKS)) *ranks = devices;
+    ZX_TRY(zx_site_open(site, backend, 0, NULL, err));
+    site->devices = devices;
+    return ZX_OK;
 }
 
 uint64_t zx_cmd_ranks(const zx_options *o)

@@ -18,6 +18,9 @@ zx_status zx_cmd_machine_of(const zx_options *o, uint32_t ranks, uint32_t thread
 zx_status zx_cmd_machine_at(const zx_site *site, const zx_options *o, uint32_t ranks,
                             uint32_t threads, zx_arena *mem, zx_notes *notes, zx_machine *out,
                             zx_err *err);
+// Where plans of a command line run: --backend of this host, or (site left zeroed) --machine's.
+// *ranks: as many as there are devices where --ranks doesn't say, as train does.
+zx_status zx_cmd_site_open(const zx_options *o, zx_site *site, uint64_t *ranks, zx_err *err);
 // --ranks, or as many as the machine of --machine has, or 1.
 uint64_t zx_cmd_ranks(const zx_options *o);
 

@@ -245,21 +245,6 @@ static zx_status open_eval(zx_job *job, planned *p, zx_err *err)
                    "--eval-data: evaluation is planned by zerox's own planner, for this host");
 }
 
-// A GPU's kernels want another scratch, and have another memory.
-static zx_status open_site(zx_job *job, const zx_options *o, uint64_t *ranks, zx_err *err)
-{
-    const zx_backend *backend;
-    uint32_t devices;
-    if (zx_given(o, ZX_OPT_MACHINE) && zx_given(o, ZX_OPT_BACKEND))
-        return ZX_FAIL(err, ZX_E_USAGE, "--backend is of this host, --machine names another");
-    if (zx_given(o, ZX_OPT_MACHINE)) return ZX_OK;
-    ZX_TRY(zx_backend_choose(zx_given_text(o, ZX_OPT_BACKEND), &backend, &devices, err));
-    if (devices > 0 && !zx_given(o, ZX_OPT_RANKS)) *ranks = devices; // as train does
-    ZX_TRY(zx_site_open(&job->site, backend, 0, err));
-    job->site.devices = devices;
-    return ZX_OK;
-}
-
 int zx_cmd_plan(const zx_options *o, zx_err *err)
 {
     zx_job job = {0};
@@ -275,7 +260,7 @@ int zx_cmd_plan(const zx_options *o, zx_err *err)
     if (st == ZX_OK && ranks > 4096)
         st = ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
     if (st == ZX_OK && zx_given(o, ZX_OPT_AUTO)) return zx_status_exit(zx_cmd_plan_auto(o, err));
-    if (st == ZX_OK) st = open_site(&job, o, &ranks, err);
+    if (st == ZX_OK) st = zx_cmd_site_open(o, &job.site, &ranks, err);
     if (st == ZX_OK) st = zx_job_open(&job, o, (uint32_t)ranks, true, err);
     if (st == ZX_OK && zx_policy_has_hooks(p.id)) zx_cmd_drop_idle_notes(&job.notes);
     if (st == ZX_OK) st = check_policy(&job, p.id, err);

@@ -23,6 +23,7 @@ typedef struct trying {
     const zx_options *o;
     zx_arena mem;
     zx_auto a;
+    zx_site site; // of all jobs
     uint32_t ranks;
     zx_batch given; // as the config has it, or the model
     uint32_t given_stage;
@@ -42,8 +43,7 @@ static zx_status check_options(const zx_options *o, bool *json, zx_err *err)
                  {ZX_OPT_UNIT, "--unit"},
                  {ZX_OPT_INSTRUCTIONS, "--instructions"},
                  {ZX_OPT_REPORT, "--report"},
-                 {ZX_OPT_EVAL_DATA, "--eval-data"},
-                 {ZX_OPT_BACKEND, "--backend"}};
+                 {ZX_OPT_EVAL_DATA, "--eval-data"}};
     const char *format = zx_given_text(o, ZX_OPT_FORMAT);
     for (size_t i = 0; i < ZX_COUNT(other); i++)
         if (zx_given(o, other[i].id))
@@ -67,6 +67,13 @@ static zx_options with_batch(const trying *t, int64_t micro)
     o.value[ZX_OPT_BATCH] = (zx_option_value){.n = 1, .number = (uint64_t)micro};
     o.value[ZX_OPT_ACCUMULATE] = (zx_option_value){.n = 1, .number = (uint64_t)accumulate};
     return o;
+}
+
+// Jobs close their site; this one is all theirs.
+static void close_job(zx_job *job)
+{
+    job->site = (zx_site){0};
+    zx_job_close(job);
 }
 
 // ---- one way ------------------------------------------------------------------------------------
@@ -201,7 +208,7 @@ static zx_status plan_hows(trying *t, zx_job *job, zx_err *err)
 static zx_status try_micro(trying *t, int64_t micro, zx_err *err)
 {
     const zx_options o = with_batch(t, micro);
-    zx_job job = {0};
+    zx_job job = {.site = t->site};
     zx_err found = {0};
     zx_status st = zx_job_open(&job, &o, t->ranks, true, &found);
     job.recompute = ZX_RECOMPUTE_NONE;
@@ -214,7 +221,7 @@ static zx_status try_micro(trying *t, int64_t micro, zx_err *err)
             if (is_how(t, h)) refuse_all(t, micro, h, &found);
         st = ZX_OK;
     }
-    zx_job_close(&job);
+    close_job(&job);
     return st;
 }
 
@@ -223,7 +230,7 @@ static zx_status try_micro(trying *t, int64_t micro, zx_err *err)
 // The global batch, and what of it is fixed.
 static zx_status open_given(trying *t, zx_err *err)
 {
-    zx_job job = {0};
+    zx_job job = {.site = t->site};
     zx_status st = zx_job_open(&job, t->o, t->ranks, true, err);
     if (st == ZX_OK) {
         t->given = job.batch;
@@ -240,7 +247,7 @@ static zx_status open_given(trying *t, zx_err *err)
                          .budget = UINT64_MAX,
                          .chosen = ZX_NONE};
     }
-    zx_job_close(&job);
+    close_job(&job);
     return st;
 }
 
@@ -296,9 +303,12 @@ static zx_status put(const trying *t, bool json, zx_err *err)
 
 zx_status zx_cmd_plan_auto(const zx_options *o, zx_err *err)
 {
-    trying t = {.o = o, .ranks = (uint32_t)zx_cmd_ranks(o)};
+    trying t = {.o = o};
+    uint64_t ranks = zx_cmd_ranks(o);
     bool json = false;
     zx_status st = check_options(o, &json, err);
+    if (st == ZX_OK) st = zx_cmd_site_open(o, &t.site, &ranks, err);
+    t.ranks = (uint32_t)ranks;
     if (st == ZX_OK) st = open_given(&t, err);
     if (st == ZX_OK) st = try_all(&t, err);
     if (st == ZX_OK) {
@@ -308,6 +318,7 @@ zx_status zx_cmd_plan_auto(const zx_options *o, zx_err *err)
         else
             st = put(&t, json, err);
     }
+    zx_site_close(&t.site);
     zx_arena_free(&t.mem);
     return st;
 }

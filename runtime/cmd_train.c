@@ -346,10 +346,26 @@ static zx_status open_site(zx_train *t, const train_call *call, zx_err *err)
 {
     const uint32_t rank = zx_world_rank(t->world), n = call->devices;
     const bool shared = by_host_memory(call->o) && n > 0;
-    ZX_TRY(zx_site_open(&t->job.site, call->backend, shared ? rank % n : rank, err));
+    ZX_TRY(zx_site_open(&t->job.site, call->backend, shared ? rank % n : rank, t->guard, err));
     t->job.site.devices = n;
     if (shared) t->job.site.share = (zx_world_size(t->world) + n - 1) / n;
     return ZX_OK;
+}
+
+static void say_stuck(const zx_err *why)
+{
+    zx_cmd_fail(why, ZX_CMD_TRAIN);
+}
+static void give_up(const zx_err *why)
+{
+    zx_launch_give_up(why, say_stuck);
+}
+
+// On cores nothing hangs that way.
+static zx_status open_guard(zx_train *t, const train_call *call, zx_err *err)
+{
+    if (call->backend == &zx_backend_cpu || !(t->timeout_seconds > 0)) return ZX_OK;
+    return zx_guard_open(t->timeout_seconds, give_up, &t->guard, err);
 }
 
 static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
@@ -359,11 +375,13 @@ static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
     t->timeout_seconds = call->timeout_seconds;
     // A rank whose own device hangs has the time to say so first.
     zx_world_patience(w, 1.25 * call->timeout_seconds);
-    ZX_TRY(zx_world_agree(w, open_site(t, call, err), err));
+    zx_status st = open_guard(t, call, err);
+    if (st == ZX_OK) st = open_site(t, call, err);
+    ZX_TRY(zx_world_agree(w, st, err));
     ZX_TRY(zx_world_agree(w, zx_job_open(&t->job, call->o, zx_world_size(w), false, err), err));
     if (first) say_header(t);
     ZX_TRY(zx_train_find_checkpoint(t, err));
-    zx_status st = zx_job_import(&t->job, false, err);
+    st = zx_job_import(&t->job, false, err);
     if (st == ZX_OK) st = zx_train_eval_open(t, err);
     if (st == ZX_OK) st = count_steps(t, err);
     if (st == ZX_OK)
@@ -474,6 +492,7 @@ static int train_rank(void *arg, zx_world *world, zx_err *err)
     zx_ckpt_close(&t->from);
     zx_init_close(&t->init);
     zx_job_close(&t->job);
+    zx_guard_close(t->guard);
     free(t);
     if (st != ZX_OK) return zx_status_exit(st);
     const int signal = zx_launch_signal();

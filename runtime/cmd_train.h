@@ -55,6 +55,7 @@ typedef struct zx_train {
     const char *certificate;       // of the plan; on rank 0; NULL: it is a file's
     zx_session *session;
     double timeout_seconds;
+    zx_guard *guard; // of calls of CUDA; NULL: none
     uint64_t steps;
     zx_replan replan;
     zx_rundir files;         // on rank 0

@@ -36,6 +36,18 @@ static void node_call(const zx_site *site, const zx_graph *g, uint32_t node, int
                      .cuda = site != NULL ? site->gpu : NULL};
 }
 
+typedef struct preparing {
+    const zx_graph *graph;
+    uint32_t node;
+} preparing;
+static void preparing_text(const void *of, zx_err *err)
+{
+    const preparing *p = of;
+    zx_arena mem = {0};
+    zx_err_in(err, "preparing %s", zx_exec_node_text(p->graph, &p->graph->nodes[p->node], &mem));
+    zx_arena_free(&mem);
+}
+
 zx_status zx_exec_prepare_node(const zx_site *site, const zx_graph *g, uint32_t node, int threads,
                                uint64_t *work_bytes, void **state, zx_err *err)
 {
@@ -46,7 +58,10 @@ zx_status zx_exec_prepare_node(const zx_site *site, const zx_graph *g, uint32_t 
     zx_arena mem = {0};
     zx_call call;
     node_call(site, g, node, threads, &mem, &call);
+    zx_guard *guard = site != NULL ? site->guard : NULL;
+    zx_guard_enter(guard, preparing_text, &(preparing){g, node});
     const zx_status st = k->prepare(&call, work_bytes, state, err);
+    zx_guard_leave(guard);
     if (st != ZX_OK) zx_err_in(err, "%s", zx_exec_node_text(g, &g->nodes[node], &mem));
     zx_arena_free(&mem);
     return st;

@@ -48,6 +48,7 @@ static struct {
     _Atomic int signal;            // the first
     _Atomic double since[SENDERS]; // when a sender's first one came
     int launched;                  // the launcher counts, and kills
+    int pipe;                      // to it
     pid_t parent;
 } watch;
 
@@ -117,6 +118,22 @@ void zx_launch_watch(zx_session *s)
 int zx_launch_signal(void)
 {
     return atomic_load(&watch.signal);
+}
+
+// Fits in a pipe: this never waits for a reader.
+static void tell_launcher(const zx_err *err)
+{
+    const ssize_t k = write(watch.pipe, err, sizeof *err);
+    (void)k;
+}
+
+void zx_launch_give_up(const zx_err *why, void (*say)(const zx_err *why))
+{
+    if (watch.launched)
+        tell_launcher(why);
+    else
+        say(why);
+    _exit(zx_status_exit(why->code));
 }
 
 // ---- who am I -----------------------------------------------------------------------------------
@@ -286,13 +303,10 @@ ZX_NORETURN static void be_rank(const zx_who *who, uint32_t rank, pid_t launcher
     zx_err *err = calloc(1, sizeof *err);
     ZX_ASSERT(err != NULL);
     handle_signals(true);
+    watch.pipe = pipe;
     sigprocmask(SIG_SETMASK, mask, NULL); // what came since the fork comes now
     const int code = run_rank(who, rank, true, run, arg, err);
-    // Fits in a pipe: this never waits for a reader.
-    if (err->code != ZX_OK) {
-        const ssize_t k = write(pipe, err, sizeof *err);
-        (void)k;
-    }
+    if (err->code != ZX_OK) tell_launcher(err);
     exit(code);
 }
 

@@ -41,6 +41,10 @@ typedef int zx_rank_run(void *arg, zx_world *world, zx_err *err);
 // ends everything within a second.
 int zx_launch_run(const zx_who *who, zx_rank_run *run, void *arg, zx_err *err);
 
+// For `run`, in the rank's process and from any of its threads, where its own will never return:
+// ends the process as if it had returned with that error. Without a launcher `say` tells of it.
+ZX_NORETURN void zx_launch_give_up(const zx_err *why, void (*say)(const zx_err *why));
+
 // For `run`, in the rank's process. From the first call of zx_launch_watch on, a signal asks the
 // session to stop after its step (before it a signal ends the process at once: there is nothing to
 // save). Call it with NULL before the session is closed: from then on a first signal is only noted.

@@ -153,8 +153,10 @@ static zx_status make_gpu(zx_session *s, zx_err *err)
     if (g == NULL) return ZX_FAIL(err, ZX_E_DEVICE, "no memory");
     g->at = s->o.site.gpu;
     g->comm = s->ranks == 1 ? &zx_gpu_alone : s->o.by_host_memory ? &zx_gpu_staged : &zx_gpu_nccl;
-    DO(cudaSetDevice(g->at->device));
     const tail t = tail_of(s);
+    g->opening = true;
+    zx_gpu_enter(s);
+    DO(cudaSetDevice(g->at->device));
     ZX_TRY(allocate(s, t.end, err));
     DO(cudaHostAlloc((void **)&g->stage, ZX_GPU_WINDOW, cudaHostAllocPortable));
     g->sums = (double *)(void *)(s->mine + t.sums);
@@ -165,7 +167,10 @@ static zx_status make_gpu(zx_session *s, zx_err *err)
 static zx_status reserve(zx_session *s, zx_err *err)
 {
     zx_world *w = s->o.world;
-    ZX_TRY(zx_world_agree(w, make_gpu(s, err), err));
+    const zx_status made = make_gpu(s, err);
+    zx_gpu_leave(s); // also where a call failed
+    if (s->gpu != NULL) s->gpu->opening = false;
+    ZX_TRY(zx_world_agree(w, made, err));
     if (s->ranks > 1) {
         s->gpu->window = ZX_NEW(&s->mem, unsigned char *, s->ranks);
         ZX_TRY(zx_world_reserve(w, ZX_GPU_WINDOW, s->gpu->window, err));
@@ -190,8 +195,10 @@ static void cuda_release(zx_session *s)
     g->comm->close(g->link, broken);
     if (g->window != NULL) zx_world_release(s->o.world, ZX_GPU_WINDOW, g->window);
     // A device that is stuck would be waited for here, and for ever.
+    zx_gpu_enter(s);
     if (!broken && s->mine != NULL) cudaFree(s->mine);
     if (!broken && g->stage != NULL) cudaFreeHost(g->stage);
+    zx_gpu_leave(s);
     free(g->shown);
     free(g);
     s->gpu = NULL;
@@ -210,6 +217,7 @@ static bool copy_in(zx_session *s, unsigned char *to, const unsigned char *from,
 {
     const cudaStream_t q = s->gpu->at->stream;
     bool ok = true;
+    zx_gpu_enter(s);
     for (uint64_t done = 0, n; done < bytes && ok; done += n) {
         n = bytes - done < ZX_GPU_WINDOW ? bytes - done : ZX_GPU_WINDOW;
         memcpy(s->gpu->stage, from + done, (size_t)n);
@@ -218,21 +226,24 @@ static bool copy_in(zx_session *s, unsigned char *to, const unsigned char *from,
                  cudaMemcpyAsync(to + done, s->gpu->stage, (size_t)n, cudaMemcpyHostToDevice, q)) &&
              zx_gpu_settle(s, q);
     }
+    zx_gpu_leave(s);
     return ok;
 }
 static bool copy_out(zx_session *s, unsigned char *to, const unsigned char *from, uint64_t bytes)
 {
     const cudaStream_t q = s->gpu->at->stream;
-    for (uint64_t done = 0, n; done < bytes; done += n) {
+    bool ok = true;
+    zx_gpu_enter(s);
+    for (uint64_t done = 0, n; done < bytes && ok; done += n) {
         n = bytes - done < ZX_GPU_WINDOW ? bytes - done : ZX_GPU_WINDOW;
-        if (!zx_gpu_check(s, ZX_NONE,
+        ok = zx_gpu_check(s, ZX_NONE,
                           cudaMemcpyAsync(s->gpu->stage, from + done, (size_t)n,
-                                          cudaMemcpyDeviceToHost, q)) ||
-            !zx_gpu_settle(s, q))
-            return false;
-        memcpy(to + done, s->gpu->stage, (size_t)n);
+                                          cudaMemcpyDeviceToHost, q)) &&
+             zx_gpu_settle(s, q);
+        if (ok) memcpy(to + done, s->gpu->stage, (size_t)n);
     }
-    return true;
+    zx_gpu_leave(s);
+    return ok;
 }
 
 static bool cuda_end_fill(zx_session *s, const zx_slot *slot, void *at)

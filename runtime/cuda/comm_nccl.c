@@ -361,11 +361,13 @@ static zx_status start_guard(zx_gpu_link *k, zx_err *err)
 
 static void begin(zx_session *s)
 {
+    zx_gpu_leave(s); // what waits for peers is this guard's
     atomic_store(&s->gpu->link->since, (uint64_t)(1e9 * zx_seconds()));
 }
 static bool end(zx_session *s, bool ok)
 {
     atomic_store(&s->gpu->link->since, 0);
+    zx_gpu_enter(s);
     return ok;
 }
 

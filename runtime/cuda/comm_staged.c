@@ -64,7 +64,11 @@ static float *row_in(const zx_session *s, uint32_t rank, uint64_t row)
 // What was queued has happened on every rank.
 static bool meet(const move *m)
 {
-    return zx_gpu_settle(m->s, m->q) && m->s->transport->barrier(m->s->comm);
+    if (!zx_gpu_settle(m->s, m->q)) return false;
+    zx_gpu_leave(m->s); // peers may take their time
+    const bool met = m->s->transport->barrier(m->s->comm);
+    zx_gpu_enter(m->s);
+    return met;
 }
 
 static const zx_unit *unit_of(const zx_session *s, const zx_launch *l, uint32_t k)

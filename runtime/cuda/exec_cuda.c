@@ -42,6 +42,7 @@ bool zx_gpu_settle(zx_session *s, cudaStream_t q)
 {
     s->gpu->moved = zx_seconds();
     for (uint32_t turn = 0;; turn++) {
+        zx_gpu_enter(s);
         const cudaError_t queued = cudaStreamQuery(q);
         const cudaError_t e = queued == cudaErrorNotReady ? look(s) : queued;
         if (e != cudaSuccess) return fail_late(s, e);
@@ -178,7 +179,9 @@ static bool run_feed(zx_session *s, uint32_t at, const zx_insn *i, cudaStream_t 
 {
     unsigned char *here = s->gpu->fed + s->gpu->fed_at[at];
     const uint64_t micro = s->first_micro + (uint64_t)i->b * s->ranks + s->rank;
+    zx_gpu_leave(s); // data may take its time
     s->o.feed.fill(s->o.feed.self, s->plan->slots[i->a].what, micro, here);
+    zx_gpu_enter(s);
     return zx_gpu_check(s, at,
                         cudaMemcpyAsync(zx_slot_at(s, i->a), here, (size_t)input_bytes(s, i),
                                         cudaMemcpyHostToDevice, q));
@@ -234,6 +237,7 @@ static bool run_norm(zx_session *s, uint32_t at, const zx_insn *i ZX_UNUSED, cud
     const zx_gpu *g = s->gpu;
     const zx_plan *p = s->plan;
     if (!sum_squares(s, at, q) || !zx_gpu_settle(s, q)) return false;
+    zx_gpu_leave(s); // other ranks may take theirs
     const bool counted = zx_loss_is_counted(s->graph);
     for (uint32_t k = 0; k < p->micro_batches; k++) {
         s->board->loss[k] = (double)g->loss[2 * k];
@@ -288,7 +292,9 @@ static bool reset_working(zx_session *s, uint32_t at, cudaStream_t q)
 void zx_gpu_reset_working(zx_session *s)
 {
     const cudaStream_t q = s->gpu->at->stream;
+    zx_gpu_enter(s);
     if (reset_working(s, ZX_NONE, q)) zx_gpu_settle(s, q);
+    zx_gpu_leave(s);
 }
 
 static bool run_commit(zx_session *s, uint32_t at, const zx_insn *i, cudaStream_t q)
@@ -322,6 +328,7 @@ static bool queue(zx_session *s, uint32_t at)
     zx_lane *l = &s->lane[i->stream];
     const bool sets = i->id != ZX_I_UPDATE && i->id != ZX_I_COMMIT && i->c < s->plan->n_events;
     g->last_at = at;
+    zx_gpu_enter(s);
     if (s->touch[at] > l->peak) l->peak = s->touch[at];
     if (!record(s, at, g->begun[at], q) || !handlers[i->id](s, at, i, q)) return false;
     if (!record(s, at, g->done[at], q)) return false;
@@ -378,11 +385,13 @@ bool zx_gpu_run(zx_session *s)
     memset(g->reached, 0, sizeof g->reached);
     g->running = g->open = true;
     g->last_at = ZX_NONE;
+    zx_gpu_enter(s);
     const bool ok = run_plan(s);
+    if (ok) take_times(s);
+    zx_gpu_leave(s);
     g->running = false;
     if (ok) {
         memcpy(g->reached, g->queued, sizeof g->reached);
-        take_times(s);
         return true;
     }
     s->lane[ZX_S_COMPUTE].broken = true;
@@ -501,9 +510,13 @@ zx_status zx_gpu_start(zx_session *s, zx_err *err)
 {
     const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
     ZX_TRY(check_order(s, err));
+    s->gpu->opening = true;
+    zx_gpu_enter(s);
     zx_status st = make_streams(s, err);
     if (st == ZX_OK) st = make_events(s, err);
     if (st == ZX_OK) st = make_pinned(s, err);
+    zx_gpu_leave(s);
+    s->gpu->opening = false;
     if (st != ZX_OK) zx_err_in(err, "opening the session");
     if (st != ZX_OK) return st;
     // Who asks CUDA to wait for each launch looks for the one that fails.
@@ -524,6 +537,7 @@ void zx_gpu_end(zx_session *s)
 {
     zx_gpu *g = s->gpu;
     if (g == NULL || s->fatal.code != ZX_OK || s->lane[ZX_S_COMPUTE].broken) return;
+    zx_gpu_enter(s);
     for (uint32_t k = 0; k < ZX_STREAM_COUNT; k++)
         if (k != ZX_S_COMPUTE && g->stream[k] != NULL) cudaStreamDestroy(g->stream[k]);
     drop(g->event, s->plan->n_events);
@@ -532,4 +546,5 @@ void zx_gpu_end(zx_session *s)
     drop(&g->first, 1);
     drop(&g->last, 1);
     if (g->pinned != NULL) cudaFreeHost(g->pinned);
+    zx_gpu_leave(s);
 }

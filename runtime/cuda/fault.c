@@ -109,16 +109,25 @@ static const char *between_text(const zx_session *s, zx_arena *mem)
 
 // ---- why ----------------------------------------------------------------------------------------
 
+static void say_where(const zx_session *s, const char *where, zx_err *err)
+{
+    const zx_gpu *g = s->gpu;
+    if (where != NULL) zx_err_in(err, "%s", where);
+    if (g->running)
+        zx_err_in(err, "step %" PRIu64, s->step + 1);
+    else
+        zx_err_in(err, "%s",
+                  g->open      ? "reading values back"
+                  : g->opening ? "opening the session"
+                               : "first values");
+}
+
 static bool fail(zx_session *s, const char *where, const zx_err *why)
 {
     const zx_gpu *g = s->gpu;
     if (s->fatal.code != ZX_OK) return false;
     s->fatal = *why;
-    if (where != NULL) zx_err_in(&s->fatal, "%s", where);
-    if (g->running)
-        zx_err_in(&s->fatal, "step %" PRIu64, s->step + 1);
-    else
-        zx_err_in(&s->fatal, "%s", g->open ? "reading values back" : "first values");
+    say_where(s, where, &s->fatal);
     // While a session is opened the ranks agree, and say whose it was.
     if (g->open && s->ranks > 1) zx_err_in(&s->fatal, "rank %u", s->rank);
     if (g->open) zx_world_abort(s->o.world); // out of step: no peer may wait for this rank
@@ -166,6 +175,17 @@ bool zx_gpu_fail_peer(zx_session *s, uint32_t at)
     zx_err why = {0};
     zx_world_why(s->o.world, &why);
     return at != ZX_NONE ? zx_gpu_fail(s, at, &why) : zx_gpu_fail_late(s, &why);
+}
+
+void zx_gpu_where(const void *session, zx_err *err)
+{
+    const zx_session *s = session;
+    const zx_gpu *g = s->gpu;
+    zx_arena mem = {0};
+    const bool known = g->running && g->last_at != ZX_NONE;
+    say_where(s, known ? insn_text(s, g->last_at, &mem) : NULL, err);
+    if (s->ranks > 1) zx_err_in(err, "rank %u", s->rank);
+    zx_arena_free(&mem);
 }
 
 bool zx_gpu_well(zx_session *s)

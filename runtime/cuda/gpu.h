@@ -57,6 +57,7 @@ typedef struct zx_gpu {
     uint32_t queued[ZX_STREAM_COUNT], reached[ZX_STREAM_COUNT];
     double moved;     // when the last one was found done
     uint32_t last_at; // the instruction that was queued last, or is being queued
+    bool opening;     // what first values, or runs, need is being made
     bool open;        // a run was begun
     bool running;     // within a run
     bool serial;      // each instruction is waited for
@@ -84,6 +85,17 @@ bool zx_gpu_checked(zx_session *s, uint32_t at, cudaError_t e, const char *call)
 // Whether waiting for the device makes sense: collectives and peers are well, and something has
 // happened within --timeout.
 bool zx_gpu_well(zx_session *s);
+
+// Where the call is that it is in now: for the guard, from its thread.
+void zx_gpu_where(const void *session, zx_err *err);
+static inline void zx_gpu_enter(const zx_session *s)
+{
+    zx_guard_enter(s->o.site.guard, zx_gpu_where, s);
+}
+static inline void zx_gpu_leave(const zx_session *s)
+{
+    zx_guard_leave(s->o.site.guard);
+}
 
 // ---- exec_cuda.c --------------------------------------------------------------------------------
 zx_status zx_gpu_start(zx_session *s, zx_err *err); // events, pinned memory, calls' faults

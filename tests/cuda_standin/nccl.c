@@ -218,6 +218,7 @@ static bool push(ncclComm_t c, op *o)
     channel *at = &c->mem->at[c->rank * c->ranks + o->peer];
     if (atomic_load(&at->sent) != atomic_load(&at->taken)) return false;
     const uint64_t n = o->bytes - o->done < CHUNK ? o->bytes - o->done : CHUNK;
+    SI_READS(o->from + o->done, n);
     memcpy(at->data, o->from + o->done, n);
     at->n = n;
     at->total = o->bytes;
@@ -236,6 +237,7 @@ static bool pull(ncclComm_t c, op *o)
         give_up(c, ncclInvalidUsage, "sizes differ between ranks");
         return false;
     }
+    SI_WRITES(o->to + o->done, at->n);
     memcpy(o->to + o->done, at->data, at->n);
     o->done += at->n;
     atomic_fetch_add(&at->taken, 1);
@@ -281,6 +283,7 @@ static void add_up(const group *g)
 {
     for (uint32_t k = 0; k < g->n_sums; k++) {
         const sum *x = &g->sums[k];
+        SI_WRITES(x->to, x->n * sizeof *x->to);
         for (uint64_t i = 0; i < x->n; i++) {
             float y = x->rows[(uint64_t)(g->comm->ranks - 1) * x->n + i];
             for (int r = g->comm->ranks - 2; r >= 0; r--) y += x->rows[(uint64_t)r * x->n + i];

@@ -83,6 +83,63 @@ static const fault_case faults[] = {
     {"saving", 1, N, "cudaMemcpyAsync", 100, "1", 0, 1, {"reading values back: cudaMemcpyAsync"}},
     {"saving, late", 1, N, "item", 100, "700", 0, 1, {"reading values back: ", "IllegalAddress"}},
     {"saving hangs", 1, N, "item", 100, "hang", 0, 1, {"reading values back: nothing has"}},
+    // ---- calls that never come back
+    {"a device never opens",
+     1,
+     N,
+     "cublasLtCreate",
+     0,
+     "hang",
+     0,
+     1,
+     {"CUDA device 0: a call of CUDA hasn't come back for 1 s"}},
+    {"memory never comes", 1, N, "cudaMalloc", 0, "hang", 0, 1, {"opening", "hasn't come back"}},
+    {"a choice is never made",
+     1,
+     N,
+     "cublasLtMatmulAlgoGetHeuristic",
+     50,
+     "hang",
+     0,
+     1,
+     {"preparing node '"}},
+    {"a copy never returns",
+     1,
+     N,
+     "cudaMemcpyAsync",
+     75,
+     "hang",
+     0,
+     1,
+     {"instruction ", "hasn't come back for 1 s (--timeout)"}},
+    {"a launch never returns",
+     1,
+     N,
+     "launch",
+     50,
+     "hang",
+     0,
+     1,
+     {"step 2: instruction ", "hasn't come back"}},
+    {"saving never returns", 1, N, "cudaMemcpyAsync", 100, "hang", 0, 1, {"reading values back"}},
+    {"a rank's call never returns",
+     2,
+     N,
+     "cudaEventRecord",
+     50,
+     "hang",
+     1,
+     1,
+     {"rank ", "instruction ", "--timeout"}},
+    {"a staged copy never returns",
+     2,
+     S,
+     "cudaMemcpyAsync",
+     50,
+     "hang",
+     0,
+     1,
+     {"rank 0: ", "instruction "}},
     // ---- NCCL
     {"an id", 2, N, "ncclGetUniqueId", 0, "3", 0, 1, {"ncclGetUniqueId: internal error"}},
     {"joining", 2, N, "ncclCommInitRank", 0, "2", 1, 1, {"opening", "a system call failed"}},
@@ -103,7 +160,7 @@ static const fault_case faults[] = {
     {"the last receive", 2, N, "ncclRecv", 100, "2", 0, 1, {"rank 0: step 3: instruction "}},
     {"a collective, late", 2, N, "nccl", 0, "6", 1, 1, {"instruction ", "NCCL: of ", "a remote"}},
     {"the last one, late", 2, N, "nccl", 100, "3", 0, 1, {"step 3: ", "NCCL: of ", "internal"}},
-    {"NCCL is asked", 2, N, "ncclCommGetAsyncError", 50, "3", 1, 1, {"ncclCommGetAsyncError"}},
+    {"NCCL is asked", 2, N, "ncclCommGetAsyncError", 0, "3", 1, 1, {"ncclCommGetAsyncError"}},
     {"a wait", 2, N, "cudaStreamWaitEvent", 50, "400", 1, 1, {"instruction ", "StreamWaitEvent"}},
     {"a rank's kernel, late", 2, N, "item", 50, "719", 1, 1, {"rank 1: ", "instruction "}},
     {"a rank's copy", 2, N, "cudaMemcpyAsync", 75, "1", 0, 1, {"rank 0: ", "instruction "}},
@@ -275,7 +332,7 @@ static uint64_t mix(uint64_t x)
 // Another fault each: it ends in time with words, or what it hit came too late to matter.
 static void by_chance(void **state)
 {
-    static const char *const cuda[] = {"1", "2", "214", "700", "719", "999", "kill"};
+    static const char *const cuda[] = {"1", "2", "214", "700", "719", "999", "kill", "hang"};
     static const char *const blas[] = {"3", "7", "13", "14"};
     static const char *const nccl[] = {"1", "2", "3", "6", "kill"};
     static const char *const item[] = {"214", "700", "719", "kill", "hang"};
@@ -297,6 +354,7 @@ static void by_chance(void **state)
                                              : PICK(cuda);
 #undef PICK
     if (k.ranks == 1 && strcmp(k.what, "kill") == 0) k.what = "1"; // nobody is left to say it
+    if (strcmp(name, "cudaGetDeviceCount") == 0) k.what = "1";     // looked at for a minute
     print_message("%d ranks, %s: %s at %d%%: %s on rank %d\n", k.ranks, k.comm, k.call, k.at,
                   k.what, k.rank);
     const int code = run(&k);
