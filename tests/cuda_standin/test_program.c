@@ -127,6 +127,8 @@ static const struct word_case {
      "rank 2 has no device of its own, there are 2"},
     {"a rank a device", "ZX_STANDIN_DEVICES=2", "--steps 1", 0, "2 ranks by cuda"},
     {"times of a run", "", "--steps 3 --ranks 1 --replan-after 1", 3, "--replan-after"},
+    {"16 bits", "echo '{\"bf16\": {\"enabled\": true}}' > half.json &&",
+     "--config half.json --steps 1", 2, "bf16.enabled = true is not supported on GPUs"},
 };
 
 static void refuses(void **state)
