@@ -35,8 +35,7 @@ static int make_files(void **state)
 static const struct cut {
     const char *name;
     int ranks, accumulate, micro;
-} cuts[] = {
-    {"t114", 1, 1, 4}, {"t141", 1, 4, 1}, {"t122", 1, 2, 2}, {"t221", 2, 2, 1}, {"t212", 2, 1, 2}};
+} cuts[] = {{"t114", 1, 1, 4}, {"t221", 2, 2, 1}, {"t141", 1, 4, 1}, {"t212", 2, 1, 2}};
 
 static void run_cut(const struct cut *c, const char *average, const char *out)
 {
@@ -49,7 +48,7 @@ static void run_cut(const struct cut *c, const char *average, const char *out)
              c->micro, c->accumulate, average);
     write_text("cut.json", config);
     holds_train(out,
-                DYNAMIC " --config cut.json --steps 3 --threads 1 --ranks %d --data "
+                DYNAMIC " --config cut.json --steps 2 --threads 1 --ranks %d --data "
                         "input_ids=ids.npy --data labels=labels.npy --dump-grads %s.st",
                 c->ranks, out);
 }
@@ -80,10 +79,10 @@ static void tokens_are_averaged_over_the_whole_step(void **state)
 {
     (void)state;
     static holds_row first[HOLDS_ROWS], other[HOLDS_ROWS];
-    for (size_t i = 0; i < ZX_COUNT(cuts); i++) {
+    for (size_t i = 0; i < (test_few() ? 2 : ZX_COUNT(cuts)); i++) {
         run_cut(&cuts[i], "tokens", cuts[i].name);
-        assert_int_equal(holds_log(cuts[i].name, i == 0 ? first : other), 3);
-        for (int s = 0; s < 3 && i > 0; s++)
+        assert_int_equal(holds_log(cuts[i].name, i == 0 ? first : other), 2);
+        for (int s = 0; s < 2 && i > 0; s++)
             if (fabs(first[s].loss - other[s].loss) > 2e-6 * first[s].loss ||
                 fabs(first[s].grad_norm - other[s].grad_norm) > 2e-5 * first[s].grad_norm)
                 fail_msg("%s, step %d: loss %.9g, not %.9g, norm %.9g, not %.9g", cuts[i].name,
@@ -92,7 +91,7 @@ static void tokens_are_averaged_over_the_whole_step(void **state)
     }
     assert_true(farthest("t114.st", "t221.st", "m.lm_head.weight") < 1e-5);
     // Means of means are another number here.
-    run_cut(&cuts[3], "micro_batches", "means");
+    run_cut(&cuts[1], "micro_batches", "means");
     holds_log("means", other);
     assert_true(fabs(first[0].loss - other[0].loss) > 1e-3 * first[0].loss);
     // Where nothing is accumulated over one rank both are the same mean.
