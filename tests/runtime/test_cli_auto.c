@@ -10,10 +10,11 @@
 
 static int setup(void **state)
 {
-    static const char *const make[][CLI_ARGS] = {
+    const char *const make[][CLI_ARGS] = {
         {"new", "mlp", "-o", "m.onnx"},
         {"new", "mlp", "--set", "batch=3", "-o", "fixed.onnx"},
-        {"new", "llama", "--preset", "tiny", "--set", "sequence=16", "-o", "tokens.onnx"},
+        {"new", "llama", "--preset", "tiny", "--set", "sequence=16", "--set",
+         test_few() ? "layers=1" : "layers=2", "-o", "tokens.onnx"},
     };
     cli_result r;
     if (cli_setup(state) != 0) return 1;
