@@ -100,14 +100,18 @@ typedef struct tiny {
 static void make_tiny(tiny *t, uint32_t ranks)
 {
     const uint64_t shard = SHARD * sizeof(float), whole = shard * ranks;
-    *t = (tiny){
-        .slot = {{0, shard, ZX_SLOT_PARAM, 0},
-                 {65536, whole, ZX_SLOT_UNIT, 0},
-                 {2 * 65536, whole, ZX_SLOT_VALUE, 0},
-                 {3 * 65536, shard, ZX_SLOT_GRAD, 0}},
-        .unit = {.param_slot = 0, .grad_slot = 3, .numel = (int64_t)SHARD * ranks, .shard = SHARD},
-        .member = {{0, 1, ZX_NONE, 0, 0}, {0, 2, ZX_NONE, 0, 0}},
-        .launch = {{0, 1, ZX_NONE}, {1, 1, ZX_NONE}}};
+    *t = (tiny){.slot = {{0, shard, ZX_SLOT_PARAM, 0},
+                         {65536, whole, ZX_SLOT_UNIT, 0},
+                         {2 * 65536, whole, ZX_SLOT_VALUE, 0},
+                         {3 * 65536, shard, ZX_SLOT_GRAD, 0}},
+                .unit = {.param_slot = 0,
+                         .grad_slot = 3,
+                         .numel = (int64_t)SHARD * ranks,
+                         .shard = SHARD,
+                         .param_bytes = sizeof(float),
+                         .grad_bytes = sizeof(float)},
+                .member = {{0, 1, ZX_NONE, 0, 0}, {0, 2, ZX_NONE, 0, 0}},
+                .launch = {{0, 1, ZX_NONE}, {1, 1, ZX_NONE}}};
     t->plan = (zx_plan){.ranks = ranks,
                         .n_slots = 4,
                         .n_units = 1,
