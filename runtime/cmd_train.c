@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "runtime/ckpt_folder.h"
 #include "runtime/job_certificate.h"
@@ -291,7 +292,7 @@ static zx_status make_files(zx_train *t, zx_err *err)
     if (t->resume != NULL)
         ZX_TRY(zx_rundir_resume(job->o, t->resume->dir, &job->mem, &t->files, err));
     else
-        ZX_TRY(zx_rundir_make(job->o, job->model, time(NULL), &job->mem, &t->files, err));
+        ZX_TRY(zx_rundir_make(job->o, job->model, time(NULL), &job->mem, &t->files, &t->lock, err));
     t->saving.folder = t->files.checkpoints;
     if (t->saving.every > 0) ZX_TRY(zx_ckpt_folder_check(t->saving.folder, &job->mem, err));
     ZX_TRY(write_files(t, err));
@@ -380,6 +381,9 @@ static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
     ZX_TRY(zx_world_agree(w, st, err));
     ZX_TRY(zx_world_agree(w, zx_job_open(&t->job, call->o, zx_world_size(w), false, err), err));
     if (first) say_header(t);
+    // Before it is looked at: no other process changes what is found.
+    if (first && t->resume != NULL) st = zx_rundir_lock(t->resume->dir, &t->job.mem, &t->lock, err);
+    ZX_TRY(zx_world_agree(w, st, err));
     ZX_TRY(zx_train_find_checkpoint(t, err));
     st = zx_job_import(&t->job, false, err);
     if (st == ZX_OK) st = zx_train_eval_open(t, err);
@@ -461,7 +465,7 @@ static int train_rank(void *arg, zx_world *world, zx_err *err)
     if (t == NULL) return zx_status_exit(ZX_FAIL(err, ZX_E_IO, "out of memory"));
     t->world = world;
     t->resume = call->resume;
-    t->from.fd = -1;
+    t->from.fd = t->lock = -1;
     zx_status st = prepare(t, call, err);
     bool stopped = false;
     if (st == ZX_OK) {
@@ -493,6 +497,7 @@ static int train_rank(void *arg, zx_world *world, zx_err *err)
     zx_init_close(&t->init);
     zx_job_close(&t->job);
     zx_guard_close(t->guard);
+    if (t->lock >= 0) close(t->lock);
     free(t);
     if (st != ZX_OK) return zx_status_exit(st);
     const int signal = zx_launch_signal();

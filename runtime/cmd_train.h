@@ -59,6 +59,7 @@ typedef struct zx_train {
     uint64_t steps;
     zx_replan replan;
     zx_rundir files;         // on rank 0
+    int lock;                // likewise, of the run's folder; -1: none
     zx_monitor *monitor;     // likewise
     const zx_resume *resume; // NULL: a run of its own
     zx_ckpt from;            // what it goes on from

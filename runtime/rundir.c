@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/ckpt_folder.h"
@@ -67,6 +69,40 @@ zx_status zx_rundir_folder(const char *path, zx_arena *mem, zx_err *err)
 {
     ZX_TRY(make_folders(path, mem, err));
     return check_writable(path, mem, err);
+}
+
+#define LOCK_TRIES 20 // a process that was killed a moment ago may take that long to be gone
+
+// The file stays: removing it would let two processes have locks on two files of that name.
+zx_status zx_rundir_lock(const char *dir, zx_arena *mem, int *lock, zx_err *err)
+{
+    char who[200];
+    const struct timespec moment = {.tv_nsec = 50000000};
+    const char *path = zx_arena_printf(mem, "%s/.zerox-lock", dir);
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return ZX_FAIL(err, ZX_E_IO, "cannot write %s: %s", path, strerror(errno));
+    bool ok = false, taken = true;
+    for (int i = 0; i < LOCK_TRIES && !ok && taken; i++) {
+        if (i > 0) nanosleep(&moment, NULL);
+        ok = flock(fd, LOCK_EX | LOCK_NB) == 0;
+        taken = !ok && (errno == EWOULDBLOCK || errno == EINTR);
+    }
+    *lock = ok ? fd : -1;
+    if (ok) {
+        char host[100] = "";
+        gethostname(host, sizeof host - 1);
+        const int n = snprintf(who, sizeof who, "%ld on %s", (long)getpid(), host);
+        if (ftruncate(fd, 0) != 0 || write(fd, who, (size_t)n) != n) return ZX_OK; // says who, only
+        return ZX_OK;
+    }
+    const ssize_t n = pread(fd, who, sizeof who - 1, 0);
+    close(fd);
+    if (!taken) return ZX_OK;
+    who[n > 0 ? n : 0] = '\0';
+    zx_err_hint(err, "wait until that run has ended, or stop it");
+    return ZX_FAIL(err, ZX_E_USAGE,
+                   "%s is the folder of a run that goes on: process %s writes there", dir,
+                   n > 0 ? zx_text_safe(mem, who) : "?");
 }
 
 static zx_status check_file(const char *path, bool force, zx_arena *mem, zx_err *err)
@@ -182,7 +218,7 @@ static void name_files(const zx_options *o, const char *dir, zx_arena *mem, zx_r
 }
 
 zx_status zx_rundir_make(const zx_options *o, const char *model, time_t now, zx_arena *mem,
-                         zx_rundir *out, zx_err *err)
+                         zx_rundir *out, int *lock, zx_err *err)
 {
     *out = (zx_rundir){0};
     const char *dir = zx_given_text(o, ZX_OPT_OUT);
@@ -190,7 +226,9 @@ zx_status zx_rundir_make(const zx_options *o, const char *model, time_t now, zx_
     if (dir != NULL) ZX_TRY(use_folder(dir, zx_given(o, ZX_OPT_FORCE), mem, err));
     if (dir == NULL && zx_rundir_is_made(o)) ZX_TRY(make_default(model, now, mem, &dir, err));
     name_files(o, dir, mem, out);
-    return dir != NULL ? clear_folder(dir, mem, err) : ZX_OK;
+    if (dir == NULL) return ZX_OK;
+    ZX_TRY(zx_rundir_lock(dir, mem, lock, err));
+    return clear_folder(dir, mem, err);
 }
 
 zx_status zx_rundir_resume(const zx_options *o, const char *dir, zx_arena *mem, zx_rundir *out,

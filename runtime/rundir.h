@@ -17,9 +17,12 @@ typedef struct zx_rundir {               // NULL: that file isn't written
 
 // Makes the folder (and runs/latest) and checks every target; `model` is the model's path. E_IO for
 // what can't be written, E_USAGE for files that exist already (without --force; with it a folder
-// loses what an earlier run has left there: it never holds files of two).
+// loses what an earlier run has left there: it never holds files of two). *lock: zx_rundir_lock's.
 zx_status zx_rundir_make(const zx_options *o, const char *model, time_t now, zx_arena *mem,
-                         zx_rundir *out, zx_err *err);
+                         zx_rundir *out, int *lock, zx_err *err);
+// One process writes into a run's folder at a time, as long as it has *lock open (-1: there are no
+// locks on that file system). E_USAGE, naming the process that has it.
+zx_status zx_rundir_lock(const char *dir, zx_arena *mem, int *lock, zx_err *err);
 
 // Whether a run with these options has a folder.
 bool zx_rundir_is_made(const zx_options *o);

@@ -151,8 +151,8 @@ static int rows_of(const char *name)
     return n;
 }
 
-// Starts a run that nobody waits for the end of, sends `signal` after some rows; its exit status.
-static int cut_off(const char *name, const char *options, int signal, int least)
+// Starts a run that nobody waits for the end of; after some rows.
+static pid_t start(const char *name, const char *options, int least)
 {
     char command[600];
     snprintf(command, sizeof command,
@@ -166,6 +166,13 @@ static int cut_off(const char *name, const char *options, int signal, int least)
     }
     for (wait_limit w = {0}; rows_of(name) < least; wait_more(&w, "rows")) {
     }
+    return pid;
+}
+
+// Sends it `signal`; its exit status.
+static int cut_off(const char *name, const char *options, int signal, int least)
+{
+    const pid_t pid = start(name, options, least);
     kill(signal == SIGKILL ? -pid : pid, signal);
     int status = 0;
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -208,6 +215,21 @@ static void killed(void **state)
     assert_true(WIFSIGNALED(status));
     usleep(100000); // all of the group were killed, one was waited for
     expect_same_after("kill");
+}
+
+// One process a folder, whatever it is asked to do there; and none that is gone.
+static void in_use(void **state)
+{
+    (void)state;
+    const pid_t pid = start("busy", "--save-every 2", 5);
+    resume("busy2", 2, "busy --steps 2000000");
+    expect_said("busy2", "busy is the folder of a run that goes on: process ");
+    assert_int_equal(holds_zerox("busy3", "train " RUN "--steps 1 --out busy --force"), 2);
+    expect_said("busy3", "busy is the folder of a run that goes on: process ");
+    assert_true(there("busy/checkpoints/latest") && there("busy/log.jsonl"));
+    kill(-pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &(int){0}, 0), pid);
+    expect_same_after("busy");
 }
 
 static void spoil(const char *path)
@@ -299,13 +321,14 @@ static void test_word(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(word_rows) + 5];
+    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(word_rows) + 6];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i += test_few() ? 3 : 1)
         tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(many_times);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(interrupted);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(killed);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(in_use);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(damaged);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(save_fails);
     for (size_t i = 0; i < ZX_COUNT(word_rows); i++)
