@@ -70,12 +70,13 @@ static zx_status check_profiler(zx_train *t, zx_err *err)
     const zx_config_value *path = zx_config_get(c, "flops_profiler.output_file");
     const int64_t step = zx_config_get(c, "flops_profiler.profile_step")->i;
     if (!is_on(t, "flops_profiler.enabled")) return ZX_OK;
-    if ((uint64_t)step >= t->steps - t->before)
+    if ((uint64_t)step + t->from.state.steps >= t->steps)
         zx_note(&t->job.notes, &t->job.mem,
                 "flops_profiler measures the step after %lld, the run ends before it",
                 (long long)step);
-    const bool file = path->has && path->text[0] != '\0' && zx_world_rank(t->world) == 0;
-    return zx_outfile_spare(file ? path->text : NULL, zx_given(t->job.o, ZX_OPT_FORCE), err);
+    if (!path->has || path->text[0] == '\0' || zx_world_rank(t->world) != 0) return ZX_OK;
+    const bool own = t->resume != NULL; // the run has written it before
+    return zx_rundir_file(path->text, own || zx_given(t->job.o, ZX_OPT_FORCE), &t->job.mem, err);
 }
 
 zx_status zx_train_monitor_check(zx_train *t, zx_err *err)

@@ -128,6 +128,7 @@ zx_status zx_train_take_init(zx_train *t, zx_err *err)
         return ZX_FAIL(err, ZX_E_USAGE, "--init-partial has no effect without --init");
     if (from == NULL) return ZX_OK;
     ZX_TRY(check_apart(o, from, err));
+    from = zx_rundir_fixed(from, &t->job.mem); // runs/latest is this run before it is read
     const zx_status st =
         zx_init_open(from, &t->job.train, &t->plan, partial, first, &t->job.mem, &t->init, err);
     if (st == ZX_OK && first) // without its last '\n'
@@ -178,8 +179,10 @@ bool zx_train_save_due(const zx_train *t, bool last, bool stopped)
     const zx_saving *s = &t->saving;
     if (t->done == s->begun || t->done == t->before) return false; // nothing is new
     if (s->every > 0) return last || stopped || t->done % s->every == 0;
-    // Nobody can ask for it any more.
-    return stopped && zx_rundir_is_made(t->job.o) && !zx_given(t->job.o, ZX_OPT_NO_SAVE);
+    // Nobody can ask for it any more; and what a run has is what it came to, not where it was
+    // interrupted once.
+    return (stopped || (last && s->at > 0)) && zx_rundir_is_made(t->job.o) &&
+           !zx_given(t->job.o, ZX_OPT_NO_SAVE);
 }
 
 // What came of a save of a step. A disk that is full is no reason to lose what was trained: the

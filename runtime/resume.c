@@ -13,6 +13,7 @@
 #include "proto/json.h"
 #include "runtime/ckpt.h"
 #include "runtime/outfile.h"
+#include "runtime/rundir.h"
 
 // Options that a run goes on with unless others are given. FILE: its place stays the same wherever
 // the run is gone on from.
@@ -111,15 +112,14 @@ static zx_status find_run(const char *given, zx_arena *mem, zx_resume *out, cons
         return ZX_FAIL(err, ZX_E_USAGE, "--resume: %s is a file, not the folder of a run", safe);
     }
     if (zx_ckpt_is(full)) { // RUN/checkpoints/step-N
-        *only = zx_arena_str(mem, path);
+        *only = zx_rundir_fixed(path, mem);
         for (int up = 0; up < 2; up++) {
             char *slash = strrchr(full, '/');
             if (slash != NULL && slash != full) *slash = '\0';
         }
     }
-    // What was given is shorter to read; a checkpoint's run has no other name.
-    out->dir = *only != NULL ? zx_arena_str(mem, full) : zx_arena_str(mem, path);
-    if (given == NULL) out->dir = zx_arena_str(mem, full); // latest may lead elsewhere soon
+    // runs/latest may lead elsewhere soon; a checkpoint's run has no other name.
+    out->dir = *only != NULL ? zx_arena_str(mem, full) : zx_rundir_fixed(path, mem);
     if (access(zx_arena_printf(mem, "%s/config.json", out->dir), F_OK) == 0) return ZX_OK;
     zx_err_hint(err, "the folder of a run: it has config.json and checkpoints/");
     return ZX_FAIL(err, ZX_E_USAGE,

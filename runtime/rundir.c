@@ -34,6 +34,16 @@ const char *zx_rundir_model_name(const char *model, zx_arena *mem)
     return slash != NULL && slash[1] != '\0' ? zx_arena_str(mem, slash + 1) : stem;
 }
 
+const char *zx_rundir_fixed(const char *path, zx_arena *mem)
+{
+    char full[PATH_MAX];
+    const size_t n = strlen(path);
+    if (realpath(path, full) == NULL) return path;
+    const size_t m = strlen(full); // what was given is shorter to read
+    const bool tail = n < m && strcmp(full + m - n, path) == 0 && full[m - n - 1] == '/';
+    return tail || strcmp(full, path) == 0 ? path : zx_arena_str(mem, full);
+}
+
 // ---- folders ------------------------------------------------------------------------------------
 
 // mkdir -p; E_IO where a part of the path can't be made or is a file.
@@ -105,7 +115,7 @@ zx_status zx_rundir_lock(const char *dir, zx_arena *mem, int *lock, zx_err *err)
                    n > 0 ? zx_text_safe(mem, who) : "?");
 }
 
-static zx_status check_file(const char *path, bool force, zx_arena *mem, zx_err *err)
+zx_status zx_rundir_file(const char *path, bool force, zx_arena *mem, zx_err *err)
 {
     struct stat info;
     if (stat(path, &info) == 0) {
@@ -188,15 +198,15 @@ static zx_status check_targets(const zx_options *o, bool fresh, zx_arena *mem, z
     const bool force = zx_given(o, ZX_OPT_FORCE), keep = !zx_given(o, ZX_OPT_NO_SAVE);
     const char *log = zx_given_text(o, ZX_OPT_LOG), *save = zx_given_text(o, ZX_OPT_SAVE),
                *grads = zx_given_text(o, ZX_OPT_DUMP_GRADS);
-    if (log != NULL) ZX_TRY(check_file(log, force || !fresh, mem, err));
-    if (grads != NULL) ZX_TRY(check_file(grads, force, mem, err));
+    if (log != NULL) ZX_TRY(zx_rundir_file(log, force || !fresh, mem, err));
+    if (grads != NULL) ZX_TRY(zx_rundir_file(grads, force, mem, err));
     const char *pictures[] = {zx_given_text(o, ZX_OPT_REPORT), zx_given_text(o, ZX_OPT_PROFILE)};
     for (size_t i = 0; i < ZX_COUNT(pictures); i++)
-        if (pictures[i] != NULL) ZX_TRY(check_file(pictures[i], force, mem, err));
+        if (pictures[i] != NULL) ZX_TRY(zx_rundir_file(pictures[i], force, mem, err));
     if (save != NULL) {
         ZX_TRY(make_folders(save, mem, err));
         out->weights = zx_arena_printf(mem, "%s/model.safetensors", save);
-        if (keep) ZX_TRY(check_file(out->weights, force || !fresh, mem, err));
+        if (keep) ZX_TRY(zx_rundir_file(out->weights, force || !fresh, mem, err));
     }
     out->log = log;
     out->grads = grads;

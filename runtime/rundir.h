@@ -34,6 +34,12 @@ zx_status zx_rundir_append(const char *path, const void *bytes, size_t n, zx_err
 // mkdir -p; E_IO where that can't be done or no file can be made in it.
 zx_status zx_rundir_folder(const char *path, zx_arena *mem, zx_err *err);
 
+// Whether a file can be written there; E_USAGE for one that exists already, without `force`.
+zx_status zx_rundir_file(const char *path, bool force, zx_arena *mem, zx_err *err);
+// The same place whatever links on the way to it lead to later: `path` as it is where there are
+// none, or nothing is there.
+const char *zx_rundir_fixed(const char *path, zx_arena *mem);
+
 // The model's name for people: its file's stem, or its folder's name where the stem is "model".
 const char *zx_rundir_model_name(const char *model, zx_arena *mem);
 

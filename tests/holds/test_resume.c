@@ -197,6 +197,8 @@ static void expect_same_after(const char *name)
     free(a);
     free(b);
     assert_int_equal(rows_of(name), steps);
+    snprintf(args, sizeof args, "%s/checkpoints/step-%d/manifest.json", name, steps);
+    assert_true(there(args)); // the newest one is what the run came to
 }
 
 static void interrupted(void **state)
@@ -308,6 +310,7 @@ static const struct word_row {
     {"beside the steps, but none", "whole --save-async", 2, "has no checkpoint"},
     {"what is given in its place", "same --steps 11 --stage 0 --seed 4", 0,
      "note: resumed with --seed 4, where the run had 3"},
+    {"where a link led", "runs/latest --steps 11", 0, "resumed: /"},
     {"an older one by name", "same/checkpoints/step-10 --steps 11", 0,
      "resumed: same/checkpoints/step-10, step 10 of 11"},
 };

@@ -182,6 +182,15 @@ static void init_in_part(void **state)
     assert_int_equal(holds_zerox("part4", TRAIN "--out part4 --init-partial"), 2);
 }
 
+// runs/latest is another run's before these weights are read.
+static void init_from_the_latest(void **state)
+{
+    (void)state;
+    assert_int_equal(holds_zerox("late", TRAIN "--save-every 1"), 0);
+    assert_int_equal(holds_zerox("late2", TRAIN "--init runs/latest"), 0);
+    assert_true(access("runs/latest/checkpoints", F_OK) != 0);
+}
+
 // ---- show ---------------------------------------------------------------------------------------
 
 static const struct word_row {
@@ -293,13 +302,14 @@ static void tied(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(init_rows) + ZX_COUNT(word_rows) + 4];
+    struct CMUnitTest tests[ZX_COUNT(init_rows) + ZX_COUNT(word_rows) + 5];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(init_rows); i += test_few() ? 2 : 1)
         tests[n++] = zx_case(init_rows[i].name, test_init, &init_rows[i]);
     for (size_t i = 0; i < ZX_COUNT(word_rows); i++)
         tests[n++] = zx_case(word_rows[i].name, test_word, &word_rows[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(init_in_part);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(init_from_the_latest);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(convert);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(tied);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(into_onnx);

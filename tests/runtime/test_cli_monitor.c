@@ -151,6 +151,29 @@ static void what_cannot_be_made_is_said_before_the_first_step(void **state)
     assert_null(strstr(r.err, "step 1/3"));
 }
 
+// The file of a run that is gone on with is its own; that of another one isn't written over.
+static void modules_are_profiled(void **state)
+{
+    (void)state;
+    cli_result r;
+    static char tables[20000];
+    const char *args[] = {DIGITS,         "--config", "profile.json", "--steps",  "3",
+                          "--save-every", "3",        "--out",        "profiled", NULL};
+    cli_run(args, &r);
+    cli_expect(&r, 0, "", "done: 3 steps");
+    cli_read("modules.txt", tables, sizeof tables);
+    assert_non_null(strstr(tables, "fc"));
+    cli_run(args, &r);
+    cli_expect(&r, 2, "", "zerox: modules.txt exists already");
+    const char *const on[] = {"train", "--resume", "profiled", "--steps", "5", NULL};
+    cli_run(on, &r);
+    cli_expect(&r, 0, "", "done: 5 steps");
+    const char *const no_folder[] = {DIGITS, "--config", "lost.json", "--steps", "3", NULL};
+    cli_run(no_folder, &r);
+    cli_expect(&r, 1, "", "cannot write into nowhere_at_all: No such file or directory");
+    assert_null(strstr(r.err, "step 1/3"));
+}
+
 // ---- the monitor itself -------------------------------------------------------------------------
 
 static void a_full_disk_cuts_no_record(void **state)
@@ -200,6 +223,10 @@ static int make_files(void **state)
               "\"job\"}}");
     cli_write("crash.json", "{\"tensorboard\": {\"enabled\": true, \"job_name\": \"crashed\"}}");
     cli_write("full.json", "{\"csv_monitor\": {\"enabled\": true, \"job_name\": \"full\"}}");
+    cli_write("profile.json",
+              "{\"flops_profiler\": {\"enabled\": true, \"output_file\": \"modules.txt\"}}");
+    cli_write("lost.json", "{\"flops_profiler\": {\"enabled\": true, \"output_file\": "
+                           "\"nowhere_at_all/modules.txt\"}}");
     cli_write("nowhere.json", "{\"csv_monitor\": {\"enabled\": true, \"output_path\": \"here\"}}");
     return 0;
 }
@@ -212,6 +239,7 @@ int main(void)
         cmocka_unit_test(a_crash_leaves_whole_records),
         cmocka_unit_test(a_sink_that_is_full_is_told_of),
         cmocka_unit_test(what_cannot_be_made_is_said_before_the_first_step),
+        cmocka_unit_test(modules_are_profiled),
         cmocka_unit_test(a_full_disk_cuts_no_record),
     };
     return cmocka_run_group_tests(tests, make_files, cli_teardown);
