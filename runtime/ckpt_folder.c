@@ -186,8 +186,14 @@ zx_status zx_ckpt_folder_publish(const char *folder, uint64_t step, uint64_t bef
     ZX_TRY(sync_folder(made, err));
     if (access(dir, F_OK) == 0) ZX_TRY(set_aside(folder, is, mem, err));
     if (rename(made, dir) != 0) return failed("rename", made, err);
-    ZX_TRY(sync_folder(folder, err));
     const char *line = zx_arena_printf(mem, "%s\n", is);
-    ZX_TRY(zx_outfile_put(zx_arena_printf(mem, "%s/latest", folder), line, strlen(line), mem, err));
+    zx_status st = sync_folder(folder, err);
+    if (st == ZX_OK)
+        st =
+            zx_outfile_put(zx_arena_printf(mem, "%s/latest", folder), line, strlen(line), mem, err);
+    if (st != ZX_OK) {
+        rename(dir, made); // what nothing names would only take the room of the next one
+        return st;
+    }
     return tidy(folder, step, before, keep, mem, err);
 }

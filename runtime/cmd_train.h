@@ -42,9 +42,6 @@ typedef struct zx_eval_run { // --eval-data
     // Of the last evaluation:
     uint64_t at; // steps done then; 0: there was none
     double loss, labels, seconds;
-    double best;
-    uint64_t best_at;
-    uint32_t worse; // since the best one
 } zx_eval_run;
 
 typedef struct zx_train {
@@ -152,7 +149,8 @@ zx_status zx_train_eval_session(zx_train *t, zx_err *err);
 void zx_train_eval_words(const zx_train *t, zx_text *out); // what has to be the same on all ranks
 void zx_train_eval_complete(zx_train *t);                  // the config's keys
 void zx_train_eval_say(const zx_train *t);                 // a line of the plan
-// After a step that was applied, on all ranks; last: of the run. *enough: the run is to end early.
+// After a step that was applied, or the last, on all ranks; last: of the run. *enough: the run is
+// to end early.
 zx_status zx_train_eval_step(zx_train *t, bool last, bool *enough, zx_err *err);
 // Whether the step that was just done was evaluated.
 static inline bool zx_train_evaluated(const zx_train *t)

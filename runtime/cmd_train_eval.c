@@ -5,6 +5,7 @@
 // Micro-batches are dealt out over the ranks in order and their losses added in that order, so the
 // figure doesn't depend on the number of ranks.
 // SPDX-License-Identifier: Apache-2.0
+#include <math.h>
 #include <time.h>
 
 #include "runtime/cmd_train.h"
@@ -112,6 +113,9 @@ static zx_status evaluate(zx_train *t, zx_err *err)
             count += labels;
         }
     }
+    if (!(count > 0))
+        return ZX_FAIL(err, ZX_E_DATA, "none of the labels counts: all are %lld, which is ignored",
+                       (long long)e->of.counted.ignored);
     e->at = t->done;
     e->loss = sum / count;
     e->labels = count;
@@ -119,22 +123,31 @@ static zx_status evaluate(zx_train *t, zx_err *err)
     return ZX_OK;
 }
 
+// Whether it was better than all before, in what a checkpoint has: a run that is gone on with stops
+// where the whole one does. A loss that isn't finite is never better.
+static void judge(const zx_eval_run *e, zx_train_state *s)
+{
+    const bool better =
+        isfinite(e->loss) && (s->eval_best_step == 0 || e->loss < s->eval_best - e->of.min_delta);
+    s->eval_worse = better ? 0 : s->eval_worse + 1;
+    if (!better) return;
+    s->eval_best = e->loss;
+    s->eval_best_step = e->at;
+}
+
 zx_status zx_train_eval_step(zx_train *t, bool last, bool *enough, zx_err *err)
 {
     zx_eval_run *e = &t->eval;
+    const bool due = e->of.every > 0 && t->done % e->of.every == 0;
     *enough = false;
-    if (!e->of.on || !(last || (e->of.every > 0 && t->done % e->of.every == 0))) return ZX_OK;
+    if (!e->of.on || !(last || due)) return ZX_OK;
     const zx_status st = evaluate(t, err);
     if (st != ZX_OK) {
         zx_err_in(err, "evaluation after step %llu", (unsigned long long)t->done);
         return st;
     }
-    const bool better = e->best_at == 0 || e->loss < e->best - e->of.min_delta;
-    e->worse = better ? 0 : e->worse + 1;
-    if (better) {
-        e->best = e->loss;
-        e->best_at = t->done;
-    }
-    *enough = !last && e->of.patience > 0 && e->worse >= e->of.patience;
+    if (!due) return ZX_OK; // the end of a run isn't one of those that are compared
+    judge(e, &t->state);
+    *enough = !last && e->of.patience > 0 && t->state.eval_worse >= e->of.patience;
     return ZX_OK;
 }

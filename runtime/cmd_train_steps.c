@@ -220,9 +220,12 @@ static void show_evaluation(zx_train *t, showing *v, bool enough)
                    exp(e->loss), zx_text_count(e->labels, labels), time);
     else
         zx_cmd_say("evaluation: loss %#.6g, in %s", e->loss, time);
-    if (enough)
+    if (enough && t->state.eval_best_step == 0)
+        zx_cmd_say("stopped early: no evaluation had a finite loss");
+    else if (enough)
         zx_cmd_say("stopped early: no evaluation since step %llu had a loss below %#.6g - %g",
-                   (unsigned long long)e->best_at, e->best, e->of.min_delta);
+                   (unsigned long long)t->state.eval_best_step, t->state.eval_best,
+                   e->of.min_delta);
 }
 
 static void say_lost_monitors(zx_train *t, showing *v)
@@ -297,7 +300,8 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
         const bool last = step + 1 == t->steps || *stopped || !on;
         st = sample_memory(t, &s, last, err);
         if (st == ZX_OK) st = zx_train_watch(t, err);
-        if (st == ZX_OK && r.applied) st = zx_train_eval_step(t, last && !*stopped, &enough, err);
+        const bool end = last && !*stopped; // evaluated even where the last step changed nothing
+        if (st == ZX_OK && on && (r.applied || end)) st = zx_train_eval_step(t, end, &enough, err);
         if (st == ZX_OK && step == 0 && zx_given(t->job.o, ZX_OPT_DUMP_GRADS)) {
             st = zx_save_grads(t->session, t->world, &t->job.train, t->files.grads, err);
             if (st == ZX_OK && first) zx_cmd_wrote(t->files.grads, &t->job.mem);

@@ -26,6 +26,11 @@ static zx_status read_options(zx_job *job, zx_job_eval *e, zx_err *err)
     if (e->min_delta > 0 && e->patience == 0)
         return ZX_FAIL(err, ZX_E_USAGE,
                        "zerox.early_stop.min_delta needs zerox.early_stop.patience");
+    if (e->on && e->patience > 0 && e->every == 0) {
+        zx_err_hint(err, "--eval-every N, or zerox.eval.every");
+        return ZX_FAIL(err, ZX_E_USAGE,
+                       "zerox.early_stop.patience: at the end alone there is nothing left to stop");
+    }
     if (e->on) return ZX_OK;
     const char *asked = e->every > 0      ? "zerox.eval.every (--eval-every)"
                         : e->patience > 0 ? "zerox.early_stop.patience"

@@ -43,6 +43,9 @@ static int make_files(void **state)
         cut(ZX_TEST_DATA "/cases/mlp/x.npy", parts[i].first, parts[i].x, ZX_F32, 3, xs);
         cut(ZX_TEST_DATA "/cases/mlp/labels.npy", parts[i].first, parts[i].labels, ZX_I64, 1, xs);
     }
+    int64_t none[REST];
+    for (int i = 0; i < REST; i++) none[i] = -100;
+    holds_npy("none.npy", ZX_I64, 1, (const int64_t[]){REST}, none);
     static const struct {
         const char *x, *labels;
         int first, n;
@@ -66,6 +69,7 @@ static int make_files(void **state)
                       "\"early_stop\": {\"patience\": 2, \"min_delta\": 0.001}}}"},
         {"d.json", "{\"zero_optimization\": {\"stage\": 3}, \"optimizer\": {\"type\": \"SGD\", "
                    "\"params\": {\"lr\": 0}}}"},
+        {"over.json", "{\"fp16\": {\"enabled\": true, \"initial_scale_power\": 40}}"},
         {"patience.json", "{\"zerox\": {\"early_stop\": {\"patience\": 2}}}"},
     };
     for (size_t i = 0; i < ZX_COUNT(configs); i++)
@@ -220,6 +224,26 @@ static void it_stops_early(void **state)
     assert_true(
         holds_says("stop.err", "stopped early: no evaluation since step 2 had a loss below"));
     assert_true(holds_says("stop.err", "done: 6 steps"));
+    // So it does if it is gone on with in between; the evaluation at the end of a part is none
+    // more.
+    holds_train("stop2",
+                MLP " --config stop.json --steps 3 --ranks 2 --threads 1 --save-every 2" EVAL);
+    assert_int_equal(holds_zerox("on", "train --resume stop2 --steps 5"), 0);
+    assert_int_equal(holds_zerox("on", "train --resume stop2 --steps 40"), 0);
+    logged("stop2", "loss", &n);
+    assert_int_equal(n, 6);
+    assert_true(holds_says("on.err", "stopped early: no evaluation since step 2 had a loss below"));
+}
+
+// The last step of a run may be one that is left out.
+static void the_end_is_evaluated(void **state)
+{
+    (void)state;
+    uint32_t n;
+    holds_train("over", MLP " --config over.json --steps 1 --threads 1" EVAL);
+    assert_true(holds_says("over.err", ", 1 of them skipped"));
+    logged("over", "eval_loss", &n);
+    assert_int_equal(n, 1);
 }
 
 static void memory_is_shared_with_training(void **state)
@@ -249,6 +273,8 @@ static const struct refused {
 } refusals[] = {
     {"r1", "--eval-every 2", "needs data to evaluate on", 2},
     {"r2", "--config patience.json", "zerox.early_stop.patience needs data", 2},
+    {"r6", "--config patience.json" EVAL, "at the end alone there is nothing left to stop", 2},
+    {"r7", "--eval-data x=ex6.npy --eval-data labels=none.npy", "none of the labels counts", 3},
     {"r3", "--eval-data x=ex.npy", "no data for 'labels'", 3},
     {"r4", "--eval-data x=ones --eval-data labels=zeros", "have to come from files", 3},
     {"r5", "--eval-data q=ex.npy", "the model has no input 'q'", 2},
@@ -274,6 +300,7 @@ int main(void)
         cmocka_unit_test(training_does_not_notice),
         cmocka_unit_test(nothing_is_dropped),
         cmocka_unit_test(it_stops_early),
+        cmocka_unit_test(the_end_is_evaluated),
         cmocka_unit_test(memory_is_shared_with_training),
         cmocka_unit_test(what_lacks_something_is_refused),
     };
