@@ -151,11 +151,8 @@ static bool ends(const char *path, const char *with)
 // Nothing that is read may be written to, with --force or without.
 static zx_status check_apart(const conversion *c, const char *path, zx_err *err)
 {
-    struct stat to, from;
-    if (stat(path, &to) != 0) return ZX_OK;
-    for (uint32_t f = 0; f < c->from.n_files; f++)
-        if (stat(c->from.path, &from) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
-            return ZX_FAIL(err, ZX_E_USAGE, "%s is what is converted", path);
+    if (zx_tensors_reads(&c->from, path))
+        return ZX_FAIL(err, ZX_E_USAGE, "%s is what is converted", path);
     return ZX_OK;
 }
 
@@ -178,6 +175,7 @@ static zx_status sharded(conversion *c, const char *to, uint64_t most, bool forc
         part *p = &c->parts[f];
         p->name = zx_arena_printf(c->mem, "model-%05u-of-%05u.safetensors", f + 1, c->n_parts);
         p->path = zx_arena_printf(c->mem, "%s/%s", to, p->name);
+        ZX_TRY(check_apart(c, p->path, err));
         ZX_TRY(zx_outfile_spare(p->path, force, err));
     }
     ZX_TRY(check_apart(c, index, err));

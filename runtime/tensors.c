@@ -73,7 +73,7 @@ static zx_status add_file(const char *path, zx_tensors *t, zx_err *err)
                     "a .safetensors file, or the index of several; of a .pt or .bin file make one "
                     "with safetensors.torch.save_file, of DeepSpeed's checkpoint with its own "
                     "zero_to_fp32.py --safe_serialization");
-    if (st == ZX_OK) t->n_files++;
+    if (st == ZX_OK) t->paths[t->n_files++] = path;
     return st;
 }
 
@@ -110,6 +110,7 @@ static zx_status list_files(zx_tensors *t, zx_err *err)
 static zx_status open_single(const char *path, zx_tensors *t, zx_err *err)
 {
     t->files = ZX_NEW(t->mem, zx_safe_file, 1);
+    t->paths = ZX_NEW(t->mem, const char *, 1);
     ZX_TRY(add_file(path, t, err));
     return list_files(t, err);
 }
@@ -171,6 +172,7 @@ static zx_status read_index(const char *path, const json_t *root, zx_tensors *t,
     const json_t *map = json_object_get(root, "weight_map");
     ZX_TRY(index_files(map, t->mem, &n, &names, err));
     t->files = ZX_NEW(t->mem, zx_safe_file, n);
+    t->paths = ZX_NEW(t->mem, const char *, n);
     const char *slash = strrchr(path, '/');
     const int dir = slash != NULL ? (int)(slash - path) + 1 : 0;
     for (uint32_t i = 0; i < n; i++)
@@ -270,6 +272,27 @@ zx_status zx_tensors_read_f32(zx_tensors *t, uint32_t i, int64_t from, int64_t n
         widen(type, some, part, to + done);
     }
     return ZX_OK;
+}
+
+static bool one_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+bool zx_tensors_reads(const zx_tensors *t, const char *path)
+{
+    if (one_file(t->path, path)) return true;
+    for (uint32_t f = 0; f < t->n_files; f++)
+        if (one_file(t->paths[f], path)) return true;
+    if (!t->is_ckpt) return false;
+    const char *dir = t->ckpt.dir;
+    bool reads = one_file(zx_arena_printf(t->mem, "%s/manifest.json", dir), path);
+    for (uint32_t r = 0; r < t->ckpt.ranks && !reads; r++) {
+        const char *name = zx_ckpt_file_name(r, t->ckpt.ranks, t->mem);
+        reads = one_file(zx_arena_printf(t->mem, "%s/%s", dir, name), path);
+    }
+    return reads;
 }
 
 bool zx_tensor_is_state(const zx_tensor_entry *e)

@@ -24,6 +24,7 @@ typedef struct zx_tensors {
     zx_ckpt ckpt;
     uint32_t n_files;
     zx_safe_file *files;
+    const char **paths; // of them
     zx_arena *mem;
 } zx_tensors;
 
@@ -42,6 +43,8 @@ zx_status zx_tensors_read_f32(zx_tensors *t, uint32_t i, int64_t from, int64_t n
                               zx_err *err);
 // The first one of that name, else alias, that is no optimizer state; ZX_NONE.
 uint32_t zx_tensors_find(const zx_tensors *t, const char *name);
+// Whether `path` is one of the files that are read, an index or a manifest included.
+bool zx_tensors_reads(const zx_tensors *t, const char *path);
 // Whether it is an optimizer's state.
 bool zx_tensor_is_state(const zx_tensor_entry *e);
 

@@ -254,6 +254,15 @@ static void convert(void **state)
     }
     expect_weights("hf0/model-00001-of-00001.safetensors");
     assert_true(access("hf1/model-00002-of-00002.safetensors", F_OK) == 0);
+    // Nothing that is read is written to: a shard by its index, a checkpoint, a shard among others.
+    static const char *const onto[] = {
+        "hf1 hf1/model-00002-of-00002.safetensors",
+        "run/checkpoints/step-2 run/checkpoints/step-2/rank-00000-of-00003.safetensors",
+        "hf0/model-00001-of-00001.safetensors hf0 --shard-size 1KiB"};
+    for (size_t i = 0; i < ZX_COUNT(onto); i++) {
+        assert_int_equal(holds_zerox("onto", "convert %s --force", onto[i]), 2);
+        expect("onto", "is what is converted");
+    }
     assert_true(holds_says("hf1/model.safetensors.index.json", "\"total_size\": 64"));
     assert_true(holds_says("hf1/model.safetensors.index.json",
                            "\"fc.bias\": \"model-00002-of-00002.safetensors\""));
