@@ -215,7 +215,7 @@ static void put_summary(const zx_profiler *o, const tree *t, const zx_plan *p, z
     const double fwd = all->seconds[0] > 0 ? all->flops[0] / all->seconds[0] : 0;
     const double both = all->seconds[0] + all->seconds[1];
     const double flops = all->flops[0] + all->flops[1];
-    zx_text_put(out, "-------------------------- Flops Profiler --------------------------\n");
+    zx_text_put(out, ZX_PROFILER_HEAD);
     zx_text_put(out, "Profile Summary at step %llu of %s:\n", (unsigned long long)o->step,
                 zx_text_safe(t->mem, o->title));
     zx_text_put(

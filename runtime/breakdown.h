@@ -14,6 +14,8 @@ typedef struct zx_breakdown { // seconds of a rank's step, without what it waite
 void zx_breakdown_make(const zx_graph *train, const zx_plan *p, const double *seconds,
                        zx_breakdown *out);
 
+// What such a table begins with, and nothing else.
+#define ZX_PROFILER_HEAD "-------------------------- Flops Profiler --------------------------\n"
 // A table in the manner of DeepSpeed's flops profiler, of a micro-batch (the mean of the step's).
 typedef struct zx_profiler {
     const char *title;

@@ -2,6 +2,7 @@
 // config asks for, and its breakdowns of a step's time.
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/breakdown.h"
@@ -64,6 +65,15 @@ static zx_status read_watch(zx_train *t, zx_err *err)
     return ZX_OK;
 }
 
+static bool is_profile(const char *path)
+{
+    char head[sizeof ZX_PROFILER_HEAD] = "";
+    FILE *f = fopen(path, "rb");
+    const size_t n = f != NULL ? fread(head, 1, sizeof head - 1, f) : 0;
+    if (f != NULL) fclose(f);
+    return n == sizeof head - 1 && strcmp(head, ZX_PROFILER_HEAD) == 0;
+}
+
 static zx_status check_profiler(zx_train *t, zx_err *err)
 {
     const zx_config *c = &t->job.config;
@@ -75,7 +85,7 @@ static zx_status check_profiler(zx_train *t, zx_err *err)
                 "flops_profiler measures the step after %lld, the run ends before it",
                 (long long)step);
     if (!path->has || path->text[0] == '\0' || zx_world_rank(t->world) != 0) return ZX_OK;
-    const bool own = t->resume != NULL; // the run has written it before
+    const bool own = t->resume != NULL && is_profile(path->text); // written by the run before
     return zx_rundir_file(path->text, own || zx_given(t->job.o, ZX_OPT_FORCE), &t->job.mem, err);
 }
 

@@ -101,6 +101,10 @@ zx_status zx_train_take_checkpoint(zx_train *t, zx_err *err)
     if (zx_ckpt_model_hash(&job->forward) != t->from.model_hash)
         zx_cmd_say("note: operators or shapes of the model aren't those that %s was saved with",
                    zx_text_safe(&job->mem, t->from.dir));
+    if (t->from.state.seed != job->seed && !zx_given(job->o, ZX_OPT_SEED))
+        zx_cmd_say("note: the seed is %" PRIu64 ", %s was saved with %" PRIu64
+                   ": dropout and shuffling are others from here on",
+                   job->seed, zx_text_safe(&job->mem, t->from.dir), t->from.state.seed);
     zx_cmd_say("resumed: %s, step %" PRIu64 " of %" PRIu64, zx_text_safe(&job->mem, t->from.dir),
                t->before, t->steps);
     return ZX_OK;
@@ -149,6 +153,7 @@ void zx_train_saving_open(zx_train *t)
     const zx_options *o = t->job.o;
     t->saving.every = zx_given_number(o, ZX_OPT_SAVE_EVERY, 0);
     t->saving.keep = zx_given_number(o, ZX_OPT_KEEP, 2);
+    t->state.seed = t->job.seed;
 }
 
 void zx_train_saving_close(zx_train *t)

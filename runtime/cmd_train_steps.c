@@ -325,5 +325,8 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
     if (v.open) fputc('\n', stderr);
     if (st != ZX_OK) return st;
     if (written != ZX_OK) zx_err_merge(err, &writing);
-    return zx_world_agree(t->world, written, err);
+    st = zx_world_agree(t->world, written, err);
+    zx_err other = {0}; // a checkpoint under way is worth more than the log
+    if (st != ZX_OK && st != ZX_E_COMM) zx_train_save_settle(t, false, &other);
+    return st;
 }

@@ -249,6 +249,17 @@ static void prepare_synthetic(zx_data *d, const zx_graph *g)
 
 // ---- bind ---------------------------------------------------------------------------------------
 
+// Whether an input of that type can have that value.
+static bool has_value(zx_dtype t, int64_t v)
+{
+    const uint32_t bits = 8 * zx_dtype_bytes(t);
+    const bool no_sign = zx_dtypes[t].kind == ZX_KIND_UINT;
+    if (no_sign && v < 0) return false;
+    if (bits == 64) return true;
+    const int64_t end = INT64_C(1) << (no_sign ? bits : bits - 1);
+    return v < end && (no_sign || v >= -end);
+}
+
 static zx_status count_evaluated(zx_data *d, zx_err *err)
 {
     const uint64_t rest = d->samples % d->micro;
@@ -257,7 +268,15 @@ static zx_status count_evaluated(zx_data *d, zx_err *err)
                        "data for evaluation have to come from files: there is no end otherwise");
     d->epoch_steps = (d->samples + d->micro - 1) / d->micro;
     const bool of_files = d->labels != NULL && zx_data_source_is_file(&d->labels->from->source);
-    if (rest == 0 || (d->pads && of_files)) return ZX_OK;
+    const bool told = of_files && has_value(d->labels->type.dtype, d->ignored);
+    if (rest == 0 || (d->pads && told)) return ZX_OK;
+    if (d->pads && of_files)
+        return ZX_FAIL(err, ZX_E_DATA,
+                       "%llu samples for evaluation don't fill micro-batches of %llu, and the "
+                       "labels '%s' (%s) can't be %lld, which doesn't count",
+                       (unsigned long long)d->samples, (unsigned long long)d->micro,
+                       zx_text_safe(d->mem, d->labels->name), zx_dtypes[d->labels->type.dtype].word,
+                       (long long)d->ignored);
     zx_err_hint(err, "%llu samples less, or a micro-batch that %llu is a multiple of",
                 (unsigned long long)rest, (unsigned long long)d->samples);
     return ZX_FAIL(

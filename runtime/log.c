@@ -20,10 +20,11 @@ zx_status zx_log_open(zx_log *log, const char *path, bool keep, zx_err *err)
     return ZX_OK;
 }
 
+static const char begin[] = "{\"step\": "; // of a row
+
 // Whether a whole line is the row of one of the first `steps` steps.
 static bool is_row_before(const char *line, size_t n, uint64_t steps)
 {
-    static const char begin[] = "{\"step\": ";
     char digits[24];
     const size_t at = sizeof begin - 1;
     if (n < at || memcmp(line, begin, at) != 0) return false;
@@ -54,6 +55,11 @@ static zx_status cut(const char *path, uint64_t steps, zx_arena *mem, zx_err *er
     struct stat info;
     if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return ZX_OK;
     ZX_TRY(zx_mapfile_open(&m, path, err));
+    if (m.size > 0 && (m.size < sizeof begin || memcmp(m.bytes, begin, sizeof begin - 1) != 0)) {
+        zx_mapfile_close(&m);
+        zx_err_hint(err, "--log FILE, another one");
+        return ZX_FAIL(err, ZX_E_USAGE, "%s is no log of a run: it isn't written to", path);
+    }
     const uint64_t stay = rows_before((const char *)m.bytes, m.size, steps);
     zx_status st = ZX_OK;
     if (stay < m.size) {

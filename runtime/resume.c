@@ -55,6 +55,8 @@ static const struct {
     {ZX_OPT_BUDGET, "zerox", "budget"},
     {ZX_OPT_DATA, "zerox", "data"},
     {ZX_OPT_DIM, "zerox", "dims"},
+    {ZX_OPT_EVAL_DATA, "zerox", "eval"},
+    {ZX_OPT_EVAL_EVERY, "zerox", "eval"},
 };
 
 static const struct {

@@ -214,6 +214,34 @@ static void nothing_is_dropped(void **state)
     assert_true(holds_says("five.err", "5 samples for evaluation don't fill micro-batches of 2"));
 }
 
+// Bytes as labels: none of them is -100.
+static void what_fills_up_has_to_be_told_apart(void **state)
+{
+    (void)state;
+    const int64_t xs[] = {2, 3}, ys[] = {2}, ks[] = {3};
+    const float ones[3] = {1, 1, 1}, x[6][3] = {{0}};
+    const uint8_t y[6] = {0, 1, 2, 0, 1, 2};
+    holds_net net;
+    holds_net_begin(&net);
+    holds_net_input(&net, "x", ZX_F32, 2, xs);
+    holds_net_input(&net, "y", ZX_U8, 1, ys);
+    holds_net_floats(&net, "p", "PARAMETER", 1, ks, ones);
+    holds_net_node(&net, "Mul", "scores", "x", "p", NULL);
+    zx_onnx_node_int(&net.out, holds_net_node(&net, "Cast", "labels", "y", NULL, NULL), "to", 7);
+    holds_net_node(&net, "SoftmaxCrossEntropyLoss", "loss", "scores", "labels", NULL);
+    holds_net_done(&net, "loss", "bytes.onnx");
+    holds_npy("bx.npy", ZX_F32, 2, (const int64_t[]){6, 3}, x);
+    holds_npy("by.npy", ZX_U8, 1, (const int64_t[]){6}, y);
+    holds_npy("bx5.npy", ZX_F32, 2, (const int64_t[]){5, 3}, x);
+    holds_npy("by5.npy", ZX_U8, 1, (const int64_t[]){5}, y);
+#define BYTES "bytes.onnx --config d.json --steps 1 --data x=bx.npy --data y=by.npy "
+    holds_train("b6", BYTES "--eval-data x=bx.npy --eval-data y=by.npy");
+    assert_int_equal(
+        holds_zerox("b5", "train " BYTES "--out b5 --eval-data x=bx5.npy --eval-data y=by5.npy"),
+        3);
+    assert_true(holds_says("b5.err", "the labels 'y' (uint8) can't be -100"));
+}
+
 static void it_stops_early(void **state)
 {
     (void)state;
@@ -299,6 +327,7 @@ int main(void)
         cmocka_unit_test(every_sample_counts_once),
         cmocka_unit_test(training_does_not_notice),
         cmocka_unit_test(nothing_is_dropped),
+        cmocka_unit_test(what_fills_up_has_to_be_told_apart),
         cmocka_unit_test(it_stops_early),
         cmocka_unit_test(the_end_is_evaluated),
         cmocka_unit_test(memory_is_shared_with_training),

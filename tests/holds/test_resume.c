@@ -77,6 +77,8 @@ static int setup(void **state)
     if (holds_setup(state) != 0) return 1;
     make_files();
     holds_train("whole", RUN "--ranks 2 --steps 10");
+    holds_train("note.run", RUN "--ranks 2 --steps 2 --save-every 1 --log note.txt");
+    holds_write("note.txt", "mine\n", 5);
     return 0;
 }
 
@@ -310,9 +312,14 @@ static const struct word_row {
     {"beside the steps, but none", "whole --save-async", 2, "has no checkpoint"},
     {"what is given in its place", "same --steps 11 --stage 0 --seed 4", 0,
      "note: resumed with --seed 4, where the run had 3"},
+    {"other rows in its log", "note.run --steps 11", 2, "note.txt is no log of a run"},
+    {"evaluated more often", "same --steps 11 --eval-every 3", 2,
+     "resumed with --eval-every 3, which the run didn't have"},
     {"where a link led", "runs/latest --steps 11", 0, "resumed: /"},
     {"an older one by name", "same/checkpoints/step-10 --steps 11", 0,
      "resumed: same/checkpoints/step-10, step 10 of 11"},
+    {"another seed by another config", "note.run --steps 3 --config c.json", 2,
+     "note: the seed is 0, note.run/checkpoints/step-2 was saved with 3: "},
 };
 
 static void test_word(void **state)
