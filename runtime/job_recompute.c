@@ -51,6 +51,8 @@ static void take_checkpoints(zx_job *job, bool stated)
     }
     job->recompute = ZX_RECOMPUTE_BLOCKS;
     job->again_first = n->i < UINT32_MAX ? (uint32_t)n->i : UINT32_MAX;
+    // Its default isn't what is done: config.json, stating it, would give another run.
+    ((zx_config_value *)(uintptr_t)zx_config_get(&job->config, KEY))->has = false;
 }
 
 zx_status zx_job_recompute(zx_job *job, zx_err *err)

@@ -118,7 +118,7 @@ static zx_status open_parts(zx_session *s, zx_err *err)
     if (st == ZX_OK && s->o.from != NULL) st = zx_exec_take_over(s, err);
     if (st == ZX_OK && s->o.from == NULL) st = zx_exec_fill(s, err);
     if (st == ZX_OK) st = s->backend->start(s, err);
-    s->scale = 1;
+    s->scale = s->o.from != NULL ? s->o.from->scale : 1; // that of the seed, which was taken over
     return zx_world_agree(w, st, err);
 }
 

@@ -12,18 +12,20 @@
 // Squares of this rank's piece of a unit.
 static zx_status own_squares(zx_session *s, const zx_unit *u, double *out, zx_err *err)
 {
-    const bool master = u->master_slot != ZX_NONE;
+    const bool master = u->master_slot != ZX_NONE; // what isn't trained has none, in 16 bits too
     const bool whole = (master ? u->state_whole : u->param_whole) != 0;
-    const float *from = zx_slot_at(s, master ? u->master_slot : u->param_slot);
+    const zx_dtype type = master ? ZX_F32 : zx_unit_type(s, u->param_bytes);
+    const uint64_t size = zx_dtype_bytes(type);
+    const unsigned char *from = zx_slot_at(s, master ? u->master_slot : u->param_slot);
     int64_t at;
     const int64_t n = zx_unit_piece(u, s->rank, &at);
     *out = 0;
     for (int64_t k = 0; k < n; k += CHUNK) {
         const int64_t some = n - k < CHUNK ? n - k : CHUNK;
-        const float *x =
-            s->backend->see(s, from + (whole ? at : 0) + k, (uint64_t)some * sizeof(float));
+        const uint64_t place = (uint64_t)((whole ? at : 0) + k);
+        const void *x = s->backend->see(s, from + place * size, (uint64_t)some * size);
         if (x == NULL) return ZX_FAIL(err, ZX_E_DEVICE, "norms: the device has failed");
-        *out += zx_cpu_square_sum(x, some, (int)s->o.threads);
+        *out += zx_cpu_square_sum_of(type, x, some, (int)s->o.threads);
     }
     return ZX_OK;
 }

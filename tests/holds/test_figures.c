@@ -176,6 +176,25 @@ static void norms_are_of_whole_parameters(void **state)
     free(log);
 }
 
+// A parameter of 16 bits that isn't trained has no float32 copy.
+static void norms_are_of_frozen_halves(void **state)
+{
+    (void)state;
+    static const char *const param = "m.transformer.wpe.weight";
+    write_text("frozen.json", "{\"zero_optimization\": {\"stage\": 3}, \"bf16\": {\"enabled\": "
+                              "true}, \"zerox\": {\"freeze\": \"*.wpe.*\"}}");
+    for (int stage = 1; stage <= 3; stage += 2) {
+        holds_train("frozen",
+                    DYNAMIC " --config frozen.json --steps 1 --threads 1 --ranks 3 --stage %d "
+                            "--watch '*.wpe.*' --data input_ids=ids.npy --data labels=labels.npy "
+                            "--force",
+                    stage);
+        near(watched("frozen", param, "weight_norm"), norm_of("frozen/model.safetensors", param),
+             1e-6, param);
+        assert_true(watched("frozen", param, "grad_norm") == 0);
+    }
+}
+
 // ---- epochs -------------------------------------------------------------------------------------
 
 static void epochs_are_whole_steps(void **state)
@@ -204,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_are_averaged_over_the_whole_step),
         cmocka_unit_test(norms_are_of_whole_parameters),
+        cmocka_unit_test(norms_are_of_frozen_halves),
         cmocka_unit_test(epochs_are_whole_steps),
     };
     return cmocka_run_group_tests(tests, make_files, holds_teardown);

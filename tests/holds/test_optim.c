@@ -268,6 +268,10 @@ static void layers_by_name(void **state ZX_UNUSED)
         holds_train("named", GPT2 " --config named.json --ranks 2 --steps 2 --force");
         holds_expect_same(i == 2 ? "frozen" : "kept", "named");
         if (!holds_says("named/config.json", rows[i].recomputed)) fail_msg("%s", json);
+        if (i != 1) continue;
+        // config.json is a config that gives the same run.
+        holds_train("same", GPT2 " --config named/config.json --ranks 2 --steps 2");
+        if (!holds_says("same/config.json", rows[i].recomputed)) fail_msg("%s, again", json);
     }
 }
 

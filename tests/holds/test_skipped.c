@@ -188,6 +188,27 @@ static void a_run_that_goes_on_has_its_scale(void **state ZX_UNUSED)
     free(b);
 }
 
+// In step 1 the scale falls from 2 to 1, where it has to stay; then the plan is made again, and the
+// next session takes over the constant that the scale is in.
+static void a_plan_made_again_has_its_scale(void **state ZX_UNUSED)
+{
+    double loss[2][STEPS], norm[2][STEPS];
+    float x[STEPS * MICRO * WIDTH];
+    for (size_t i = 0; i < ZX_COUNT(x); i++) x[i] = i % WIDTH == WIDTH - 1 ? 100 : 1;
+    holds_npy("large.npy", ZX_F32, 2, (const int64_t[]){STEPS * MICRO, WIDTH}, x);
+    write_config("large.json",
+                 "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 1, \"hysteresis\": 1}");
+    const char *run = "net.onnx --config large.json --data x=large.npy --steps 3";
+    holds_train("large", "%s", run);
+    holds_train("again", "%s --replan-after 1", run);
+    assert_true(holds_says("again.err", "3 steps, 1 of them skipped"));
+    assert_int_equal(read_log("large", loss[0], norm[0]), 3);
+    assert_int_equal(read_log("again", loss[1], norm[1]), 3);
+    assert_true(!isfinite(norm[0][0]) && isfinite(norm[0][1]));
+    assert_memory_equal(loss[0], loss[1], 3 * sizeof **loss);
+    assert_memory_equal(norm[0], norm[1], 3 * sizeof **norm);
+}
+
 // What is saved: float32 copies, or the parameters as steps read them, which are those rounded.
 static void weights_are_saved(void **state ZX_UNUSED)
 {
@@ -233,6 +254,7 @@ int main(void)
         zx_case("overflow halves the scale", overflow_halves_the_scale, &one),
         zx_case("overflow halves the scale, 2 ranks", overflow_halves_the_scale, &two),
         zx_case("a run that goes on has its scale", a_run_that_goes_on_has_its_scale, NULL),
+        zx_case("a plan made again has its scale", a_plan_made_again_has_its_scale, NULL),
         zx_case("the least scale ends it", the_least_scale_ends_it, NULL),
         zx_case("what is saved", weights_are_saved, NULL),
     };
