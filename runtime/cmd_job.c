@@ -381,6 +381,9 @@ zx_status zx_job_train_graph(zx_job *job, zx_err *err)
     if (job->recompute == ZX_RECOMPUTE_FULL && v.n == 0)
         zx_note(&job->notes, &job->mem,
                 "--recompute full: nothing that is kept for backward can be made again");
+    if (job->recompute == ZX_RECOMPUTE_BLOCKS && v.n > 0 && v.train.n_nodes == job->plain.n_nodes)
+        zx_note(&job->notes, &job->mem,
+                "zerox.recompute: nothing that these layers keep for backward can be made again");
     return ZX_OK;
 }
 

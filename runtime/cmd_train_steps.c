@@ -300,8 +300,7 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
         const bool last = step + 1 == t->steps || *stopped || !on;
         st = sample_memory(t, &s, last, err);
         if (st == ZX_OK) st = zx_train_watch(t, err);
-        const bool end = last && !*stopped; // evaluated even where the last step changed nothing
-        if (st == ZX_OK && on && (r.applied || end)) st = zx_train_eval_step(t, end, &enough, err);
+        if (st == ZX_OK && on) st = zx_train_eval_step(t, last && !*stopped, &enough, err);
         if (st == ZX_OK && step == 0 && zx_given(t->job.o, ZX_OPT_DUMP_GRADS)) {
             st = zx_save_grads(t->session, t->world, &t->job.train, t->files.grads, err);
             if (st == ZX_OK && first) zx_cmd_wrote(t->files.grads, &t->job.mem);

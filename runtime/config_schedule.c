@@ -245,8 +245,9 @@ zx_status zx_config_schedule_steps(zx_config *c, uint64_t steps, zx_optim *optim
     double beta1 = 0, beta2 = 0; // it only grows after the cycle
     zx_lr_betas_at(s, steps - 1, &beta1, &beta2);
     if (beta1 < 1) return ZX_OK;
-    if (c->path != NULL) zx_err_in(err, "%s", c->path);
-    return ZX_FAIL(err, ZX_E_USAGE,
-                   "%s: beta1 would reach %g in %llu steps; it has to stay below 1",
-                   path_of(c, "decay_mom_rate"), beta1, (unsigned long long)steps);
+    zx_err found = {0};
+    ZX_FAIL(&found, ZX_E_USAGE, "%s: beta1 would reach %g in %llu steps; it has to stay below 1",
+            path_of(c, "decay_mom_rate"), beta1, (unsigned long long)steps);
+    if (c->path != NULL) zx_err_in(&found, "%s", c->path);
+    return zx_err_merge(err, &found);
 }

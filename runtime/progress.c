@@ -53,6 +53,7 @@ static void put_rate(zx_text *out, double lr)
 // Two digits behind the point, fewer for larger numbers, an exponent for small ones.
 static void put_short(zx_text *out, double x)
 {
+    if (isnan(x)) x = fabs(x); // "nan", never "-nan"
     if (x != 0 && fabs(x) < 0.01)
         zx_text_put(out, "%.1e", x);
     else
@@ -86,7 +87,7 @@ void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out)
     const size_t before = out->n;
     const int digits = snprintf(buf, sizeof buf, "%llu", (unsigned long long)s->steps);
     zx_text_put(out, "step %*llu/%s loss %#.4g", digits, (unsigned long long)s->step, buf,
-                isnan(s->loss) ? fabs(s->loss) : s->loss); // "nan", never "-nan"
+                isnan(s->loss) ? fabs(s->loss) : s->loss);
     if (s->eval_loss != 0)
         zx_text_put(out, " eval %#.4g", isnan(s->eval_loss) ? fabs(s->eval_loss) : s->eval_loss);
     zx_text_put(out, " |g| ");

@@ -273,6 +273,11 @@ static void layers_by_name(void **state ZX_UNUSED)
         holds_train("same", GPT2 " --config named/config.json --ranks 2 --steps 2");
         if (!holds_says("same/config.json", rows[i].recomputed)) fail_msg("%s, again", json);
     }
+    // Below all that is trained there is nothing to make again, which is said.
+    config("below.json", "{" STAGE_3 ", \"zerox\": {" LOW ", \"recompute\": \"*.h.0\"}}");
+    holds_train("below", GPT2 " --config below.json --ranks 2 --steps 1");
+    assert_true(holds_says("below.err", "zerox.recompute: nothing that these layers keep"));
+    assert_false(holds_says("same.err", "nothing that these layers keep"));
 }
 
 // Stopped in the middle of a cycle and gone on with: rates, betas, groups and what is frozen

@@ -106,6 +106,19 @@ static void nan_is_skipped(void **state)
     }
 }
 
+// What was trained so far is evaluated at the end, also where the last step was skipped.
+static void the_end_is_evaluated(void **state ZX_UNUSED)
+{
+    write_samples("bad.npy", 1, false, true, -1);
+    write_samples("good.npy", 1, false, false, BAD);
+    write_config("skip.json", "\"zerox\": {\"on_nan\": \"skip\"}");
+    holds_train("end",
+                "net.onnx --config skip.json --data x=bad.npy --eval-data x=good.npy --steps %d",
+                BAD + 1);
+    assert_true(holds_says("end.err", "3 steps, 1 of them skipped"));
+    assert_true(holds_says("end.err", "evaluation: loss "));
+}
+
 static void nan_stops(void **state ZX_UNUSED)
 {
     write_samples("bad.npy", 1, false, true, -1);
@@ -250,6 +263,7 @@ int main(void)
     struct CMUnitTest tests[] = {
         zx_case("NaN is skipped", nan_is_skipped, &one),
         zx_case("NaN is skipped, 2 ranks", nan_is_skipped, &two),
+        zx_case("the end is evaluated", the_end_is_evaluated, NULL),
         zx_case("NaN stops", nan_stops, NULL),
         zx_case("overflow halves the scale", overflow_halves_the_scale, &one),
         zx_case("overflow halves the scale, 2 ranks", overflow_halves_the_scale, &two),

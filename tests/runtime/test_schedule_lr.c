@@ -144,7 +144,7 @@ static const struct run_row {
     {"momentum that would reach 1",
      SCHED("OneCycle",
            CYCLE ", \"cycle_first_step_size\": 2, \"decay_step_size\": 1, \"decay_mom_rate\": 0.1"),
-     20, "decay_mom_rate: beta1 would reach", NULL, 0, 0, NULL},
+     20, "z: scheduler.params.decay_mom_rate: beta1 would reach", NULL, 0, 0, NULL},
     {"the same in few steps",
      SCHED("OneCycle",
            CYCLE ", \"cycle_first_step_size\": 2, \"decay_step_size\": 1, \"decay_mom_rate\": 0.1"),
