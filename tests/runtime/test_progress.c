@@ -55,7 +55,7 @@ static const struct line_row {
      99,
      "step 3/9 loss 2.500 |g| inf overflow, scale 32768 lr 1.0e-3 1.6k tok/s 152 ms eta 2:14"},
     {"a step that was skipped",
-     {3, 9, NAN, -NAN, 1e-3, 1600, "tok/s", 0.152, 134, -1, 0, 0, true, 0, 0},
+     {3, 9, NAN, -(double)NAN, 1e-3, 1600, "tok/s", 0.152, 134, -1, 0, 0, true, 0, 0},
      99,
      "step 3/9 loss nan |g| nan not finite, skipped lr 1.0e-3 1.6k tok/s 152 ms eta 2:14"},
     {"hours",
