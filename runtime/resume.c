@@ -48,15 +48,15 @@ static const struct {
 // Options that stand in the place of something in config.json.
 static const struct {
     zx_option_id id;
-    const char *section, *key;
+    const char *section, *key, *inner; // inner: of the object that the key holds; NULL: all of it
 } in_config[] = {
-    {ZX_OPT_STAGE, "zero_optimization", "stage"},
-    {ZX_OPT_SEED, "zerox", "seed"},
-    {ZX_OPT_BUDGET, "zerox", "budget"},
-    {ZX_OPT_DATA, "zerox", "data"},
-    {ZX_OPT_DIM, "zerox", "dims"},
-    {ZX_OPT_EVAL_DATA, "zerox", "eval"},
-    {ZX_OPT_EVAL_EVERY, "zerox", "eval"},
+    {ZX_OPT_STAGE, "zero_optimization", "stage", NULL},
+    {ZX_OPT_SEED, "zerox", "seed", NULL},
+    {ZX_OPT_BUDGET, "zerox", "budget", NULL},
+    {ZX_OPT_DATA, "zerox", "data", NULL},
+    {ZX_OPT_DIM, "zerox", "dims", NULL},
+    {ZX_OPT_EVAL_DATA, "zerox", "eval", "data"},
+    {ZX_OPT_EVAL_EVERY, "zerox", "eval", "every"},
 };
 
 static const struct {
@@ -284,11 +284,12 @@ static zx_status take_config(reading *r, const char *path, zx_err *err)
         say(r, zx_arena_printf(r->mem, "model %s, where the run had %s",
                                zx_text_safe(r->mem, o->operand),
                                zx_text_safe(r->mem, json_string_value(model))));
-    for (size_t i = 0; i < ZX_COUNT(in_config); i++)
-        if (zx_given(o, in_config[i].id))
-            say_instead(
-                r, in_config[i].id,
-                json_object_get(json_object_get(r->root, in_config[i].section), in_config[i].key));
+    for (size_t i = 0; i < ZX_COUNT(in_config); i++) {
+        const json_t *was =
+            json_object_get(json_object_get(r->root, in_config[i].section), in_config[i].key);
+        if (in_config[i].inner != NULL) was = json_object_get(was, in_config[i].inner);
+        if (zx_given(o, in_config[i].id)) say_instead(r, in_config[i].id, was);
+    }
     const char *world = getenv("WORLD_SIZE"); // another launcher's ranks
     uint64_t size;
     if (!zx_given(o, ZX_OPT_RANKS) && world != NULL && zx_parse_u64(world, &size) && size > 0)

@@ -88,7 +88,7 @@ zx_status zx_rundir_lock(const char *dir, zx_arena *mem, int *lock, zx_err *err)
 {
     char who[200];
     const struct timespec moment = {.tv_nsec = 50000000};
-    const char *path = zx_arena_printf(mem, "%s/.zerox-lock", dir);
+    const char *path = zx_arena_printf(mem, "%s/.lock", dir);
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return ZX_FAIL(err, ZX_E_IO, "cannot write %s: %s", path, strerror(errno));
     bool ok = false, taken = true;

@@ -319,9 +319,12 @@ void holds_npy(const char *path, zx_dtype t, uint32_t rank, const int64_t *dims,
         count *= (size_t)dims[i];
     }
     snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",
-             t == ZX_F32 ? "<f4" : "<i8", shape);
+             t == ZX_F32  ? "<f4"
+             : t == ZX_U8 ? "|u1"
+                          : "<i8",
+             shape);
     const size_t head = strlen(text), padded = (10 + head + 1 + 63) / 64 * 64;
-    const size_t bytes = count * (t == ZX_F32 ? 4 : 8);
+    const size_t bytes = count * (t == ZX_F32 ? 4 : t == ZX_U8 ? 1 : 8);
     char *file = malloc(padded + bytes);
     assert_non_null(file);
     memset(file, ' ', padded);

@@ -77,6 +77,7 @@ Onnx__NodeProto *holds_net_node(holds_net *n, const char *op, const char *out, c
 // Writes the file, its only output the scalar `loss`; ends the net.
 void holds_net_done(holds_net *n, const char *loss, const char *path);
 
+// Of float32, int64 or uint8.
 void holds_npy(const char *path, zx_dtype t, uint32_t rank, const int64_t *dims, const void *data);
 
 #endif

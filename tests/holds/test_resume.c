@@ -314,7 +314,7 @@ static const struct word_row {
      "note: resumed with --seed 4, where the run had 3"},
     {"other rows in its log", "note.run --steps 11", 2, "note.txt is no log of a run"},
     {"evaluated more often", "same --steps 11 --eval-every 3", 2,
-     "resumed with --eval-every 3, which the run didn't have"},
+     "resumed with --eval-every 3, where the run had 0"},
     {"where a link led", "runs/latest --steps 11", 0, "resumed: /"},
     {"an older one by name", "same/checkpoints/step-10 --steps 11", 0,
      "resumed: same/checkpoints/step-10, step 10 of 11"},
