@@ -1,22 +1,8 @@
 // half.c - f16 and bf16 as float32 and back, by the vector: what the plain functions of block.c say
 // of one number. Widening is exact; narrowing rounds once, to nearest, ties to even.
 // SPDX-License-Identifier: Apache-2.0
-#include <string.h>
-
 #include "kernels/cpu/common.h"
-
-static inline uint32_t bits_of(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-static inline float float_of(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
+#include "kernels/cpu/vmath.h"
 
 // Branches that both sides of are cheap, so that the loops become vectors.
 static inline float from_f16(uint16_t h)
@@ -24,17 +10,17 @@ static inline float from_f16(uint16_t h)
     const uint32_t rest = (uint32_t)(h & 0x7fff) << 13, exponent = rest & (0x1fu << 23);
     const uint32_t normal = rest + (112u << 23);
     const uint32_t infinite = rest + (224u << 23);
-    const float small = float_of(rest + (113u << 23)) - 0x1p-14f; // a subnormal, renormalized
-    uint32_t u = exponent == 0 ? bits_of(small) : normal;
+    const float small = vm_float(rest + (113u << 23)) - 0x1p-14f; // a subnormal, renormalized
+    uint32_t u = exponent == 0 ? vm_bits(small) : normal;
     u = exponent == 0x1fu << 23 ? infinite : u;
-    return float_of(u | (uint32_t)(h & 0x8000) << 16);
+    return vm_float(u | (uint32_t)(h & 0x8000) << 16);
 }
 
 static inline uint16_t to_f16(float x)
 {
-    const uint32_t u = bits_of(x), a = u & 0x7fffffff;
+    const uint32_t u = vm_bits(x), a = u & 0x7fffffff;
     const uint32_t round = a + 0xfff + ((a >> 13) & 1); // half an ulp, less one where even
-    const uint32_t small = bits_of(float_of(a) + 0.5f) - bits_of(0.5f); // rounds at bit 2^-24
+    const uint32_t small = vm_bits(vm_float(a) + 0.5f) - vm_bits(0.5f); // rounds at bit 2^-24
     uint32_t r = a < 0x38800000 ? small : (round >> 13) - (112u << 10);
     r = a >= 0x477ff000 ? 0x7c00 : r; // 65520 and more round to infinity
     r = a > 0x7f800000 ? (0x7e00 | ((a >> 13) & 0x3ff)) : r;
@@ -43,13 +29,13 @@ static inline uint16_t to_f16(float x)
 
 static inline uint16_t to_bf16(float x)
 {
-    const uint32_t u = bits_of(x), round = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+    const uint32_t u = vm_bits(x), round = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
     return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? (u >> 16) | 0x40 : round);
 }
 
 ZX_CLONES static void widen_bf16(const uint16_t *x, float *y, int64_t n)
 {
-    ZX_SIMD for (int64_t i = 0; i < n; i++) y[i] = float_of((uint32_t)x[i] << 16);
+    ZX_SIMD for (int64_t i = 0; i < n; i++) y[i] = vm_float((uint32_t)x[i] << 16);
 }
 ZX_CLONES static void widen_f16(const uint16_t *x, float *y, int64_t n)
 {
