@@ -9,6 +9,7 @@ if [ -n "${PEERS_VENV:-}" ] && "$venv/bin/python" -c 'import torch, deepspeed, o
     exit 0
 fi
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-"$venv/bin/pip" install --quiet torch --index-url https://download.pytorch.org/whl/cpu
+# PyPI's wheel brings gigabytes of CUDA that aren't used: only where PyTorch's own index can't be reached
+"$venv/bin/pip" install --quiet --retries 1 torch --index-url https://download.pytorch.org/whl/cpu || "$venv/bin/pip" install --quiet torch
 "$venv/bin/pip" install --quiet deepspeed numpy onnx onnxscript ninja
 "$venv/bin/python" -c 'import torch, deepspeed; print(torch.__version__, deepspeed.__version__)'
