@@ -65,6 +65,14 @@ static inline zx_lion_numbers zx_lion_numbers_of(const zx_lion_args *a)
     return n;
 }
 
+// A parameter of 16 bits: the optimizer changes its float32 copy, and `low` gets that, rounded,
+// once it is made. The gradient is of its own type, f32 or the parameter's.
+typedef struct zx_mixed {
+    zx_dtype low_type, g_type;
+    void *low;
+    const void *g;
+} zx_mixed;
+
 ZX_END_C
 
 #endif

@@ -31,13 +31,6 @@ void zx_cpu_adam(float *p, const float *g, float *m, float *v, int64_t n, const 
 // PyTorch's SGD; m may be NULL without momentum.
 void zx_cpu_sgd(float *p, const float *g, float *m, int64_t n, const zx_sgd_args *a, int threads);
 void zx_cpu_lion(float *p, const float *g, float *m, int64_t n, const zx_lion_args *a, int threads);
-// A parameter of 16 bits: p is its float32 copy, `low` gets p rounded once it is made. The gradient
-// is of its own type, f32 or one of 16 bits.
-typedef struct zx_mixed {
-    zx_dtype low_type, g_type;
-    void *low;
-    const void *g;
-} zx_mixed;
 void zx_cpu_adam_mixed(float *p, const zx_mixed *x, float *m, float *v, int64_t n,
                        const zx_adam_args *a, int threads);
 void zx_cpu_sgd_mixed(float *p, const zx_mixed *x, float *m, int64_t n, const zx_sgd_args *a,

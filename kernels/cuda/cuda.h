@@ -119,15 +119,29 @@ zx_status zx_cuda_sgd(float *p, const float *g, float *m, int64_t n, const zx_sg
                       const struct zx_cuda *cuda, zx_err *err);
 zx_status zx_cuda_lion(float *p, const float *g, float *m, int64_t n, const zx_lion_args *a,
                        const struct zx_cuda *cuda, zx_err *err);
+// Of a parameter of 16 bits: p is its float32 copy, x the rest, in device memory too.
+zx_status zx_cuda_adam_mixed(float *p, const zx_mixed *x, float *m, float *v, int64_t n,
+                             const zx_adam_args *a, const struct zx_cuda *cuda, zx_err *err);
+zx_status zx_cuda_sgd_mixed(float *p, const zx_mixed *x, float *m, int64_t n, const zx_sgd_args *a,
+                            const struct zx_cuda *cuda, zx_err *err);
+zx_status zx_cuda_lion_mixed(float *p, const zx_mixed *x, float *m, int64_t n,
+                             const zx_lion_args *a, const struct zx_cuda *cuda, zx_err *err);
 // out[i] = from[i] + from[stride + i] + ..., of `ranks` operands in order; added to what out held
 // if `add`. out may be one of the operands.
 zx_status zx_cuda_sum_ranks(float *out, const float *from, int64_t stride, uint32_t ranks,
                             int64_t n, bool add, const struct zx_cuda *cuda, zx_err *err);
+// The same where what is added is of type `made` and the sums, made in float32, are kept as `kept`:
+// both one type, or sums of 16 bits kept in f32. `stride` is in elements.
+zx_status zx_cuda_sum_ranks_of(zx_dtype kept, void *out, zx_dtype made, const void *from,
+                               int64_t stride, uint32_t ranks, int64_t n, bool add,
+                               const struct zx_cuda *cuda, zx_err *err);
 // *sum = the sum of squares, in double, over fixed parts of 4096 elements. work:
 // zx_cuda_square_work(n) bytes.
 uint64_t zx_cuda_square_work(int64_t n);
 zx_status zx_cuda_square_sum(const float *x, int64_t n, void *work, double *sum,
                              const struct zx_cuda *cuda, zx_err *err);
+zx_status zx_cuda_square_sum_of(zx_dtype t, const void *x, int64_t n, void *work, double *sum,
+                                const struct zx_cuda *cuda, zx_err *err);
 // *first = index of the first element that is NaN (or, with `inf`, infinite); -1: none.
 zx_status zx_cuda_find_nonfinite(const float *x, int64_t n, bool inf, int64_t *first,
                                  const struct zx_cuda *cuda, zx_err *err);

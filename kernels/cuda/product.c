@@ -15,7 +15,7 @@
 
 struct zx_cuda_product {
     zx_product p;
-    uint64_t size; // bytes of an element
+    uint64_t size, y_size; // bytes of an element
     float beta;
     zx_cuda_beside beside;
     cublasLtMatmulDesc_t desc;
@@ -123,14 +123,15 @@ static bool has_aux(const zx_cuda_product *o)
            o->beside == ZX_BESIDE_DGELU_SUM;
 }
 
-static zx_status make_layouts(zx_cuda_product *o, zx_dtype type, bool tf32, zx_err *err)
+static zx_status make_layouts(zx_cuda_product *o, zx_dtype type, zx_dtype y_type, bool tf32,
+                              zx_err *err)
 {
     const zx_product *p = &o->p;
     const uint32_t last = p->n_batch - 1;
     int32_t a_turned, b_turned;
     ZX_TRY(make_operand(&o->a, type, p->m, p->k, p->a_row, p->a_col, &a_turned, err));
     ZX_TRY(make_operand(&o->b, type, p->k, p->n, p->b_row, p->b_col, &b_turned, err));
-    CHECK(cublasLtMatrixLayoutCreate(&o->y, type_of(type), (uint64_t)p->n, (uint64_t)p->m, p->n));
+    CHECK(cublasLtMatrixLayoutCreate(&o->y, type_of(y_type), (uint64_t)p->n, (uint64_t)p->m, p->n));
     if (p->n_batch > 0) {
         const int32_t batch = (int32_t)p->batch[last];
         ZX_TRY(set_batch(o->a, batch, p->a_batch[last], err));
@@ -209,7 +210,8 @@ static bool is_empty(const zx_product *p)
 }
 
 static zx_status open_product(const struct zx_cuda *at, const zx_product *p, zx_dtype type,
-                              bool add, zx_cuda_beside beside, zx_cuda_product **out, zx_err *err)
+                              zx_dtype y_type, bool add, zx_cuda_beside beside,
+                              zx_cuda_product **out, zx_err *err)
 {
     if (p->n_batch > 0 && p->batch[p->n_batch - 1] > INT32_MAX)
         return ZX_FAIL(err, ZX_E_UNSUPPORTED, "more than 2^31 products in one");
@@ -217,11 +219,12 @@ static zx_status open_product(const struct zx_cuda *at, const zx_product *p, zx_
     if (o == NULL) return ZX_FAIL(err, ZX_E_DEVICE, "no memory");
     o->p = *p;
     o->size = zx_dtype_bytes(type);
+    o->y_size = zx_dtype_bytes(y_type);
     o->beta = add ? 1 : 0;
     o->beside = beside;
     o->nothing_to_add = p->k == 0;
     zx_status st = ZX_OK;
-    if (!o->nothing_to_add) st = make_layouts(o, type, at->tf32, err);
+    if (!o->nothing_to_add) st = make_layouts(o, type, y_type, at->tf32, err);
     if (!o->nothing_to_add && st == ZX_OK) st = choose(o, at, err);
     if (st == ZX_OK)
         *out = o;
@@ -233,8 +236,16 @@ static zx_status open_product(const struct zx_cuda *at, const zx_product *p, zx_
 zx_status zx_cuda_product_open(const struct zx_cuda *at, const zx_product *p, zx_dtype type,
                                bool add, zx_cuda_product **out, zx_err *err)
 {
+    return zx_cuda_product_open_to(at, p, type, type, add, out, err);
+}
+
+zx_status zx_cuda_product_open_to(const struct zx_cuda *at, const zx_product *p, zx_dtype type,
+                                  zx_dtype y_type, bool add, zx_cuda_product **out, zx_err *err)
+{
     *out = NULL;
-    return is_empty(p) ? ZX_OK : open_product(at, p, type, add, ZX_BESIDE_NOTHING, out, err);
+    ZX_ASSERT(y_type == type || p->n_batch == 0);
+    return is_empty(p) ? ZX_OK
+                       : open_product(at, p, type, y_type, add, ZX_BESIDE_NOTHING, out, err);
 }
 
 zx_status zx_cuda_product_open_beside(const struct zx_cuda *at, const zx_product *p, zx_dtype type,
@@ -244,7 +255,7 @@ zx_status zx_cuda_product_open_beside(const struct zx_cuda *at, const zx_product
     zx_err none = {0};
     *out = NULL;
     if (is_empty(p) || p->k == 0 || p->n_batch > 0 || (has_aux(&as) && p->n % 8 != 0)) return ZX_OK;
-    const zx_status st = open_product(at, p, type, false, beside, out, &none);
+    const zx_status st = open_product(at, p, type, type, false, beside, out, &none);
     return st == ZX_OK || st == ZX_E_UNSUPPORTED ? ZX_OK : zx_err_merge(err, &none);
 }
 
@@ -270,7 +281,7 @@ static zx_status run_nothing(const zx_cuda_product *o, const struct zx_cuda *at,
     const zx_product *p = &o->p;
     int64_t rows = p->m;
     for (uint32_t i = 0; i < p->n_batch; i++) rows *= p->batch[i];
-    const size_t row = (size_t)p->n * o->size;
+    const size_t row = (size_t)p->n * o->y_size;
     if (o->beta == 0 && !p->bias)
         return zx_cuda_check(cudaMemsetAsync(y, 0, (size_t)rows * row, at->stream), "MatMul", err);
     if (!p->bias) return ZX_OK;
@@ -302,7 +313,7 @@ zx_status zx_cuda_product_run_beside(const zx_cuda_product *o, const struct zx_c
             x += rest % p->batch[i] * p->a_batch[i];
             w += rest % p->batch[i] * p->b_batch[i];
         }
-        char *to = (char *)y + (uint64_t)(k * inner) * o->size;
+        char *to = (char *)y + (uint64_t)(k * inner) * o->y_size;
         const cublasStatus_t s = cublasLtMatmul(
             at->blas, o->desc, &alpha, (const char *)b + (uint64_t)w * o->size, o->b,
             (const char *)a + (uint64_t)x * o->size, o->a, &o->beta, to, o->y, to, o->y, &o->algo,

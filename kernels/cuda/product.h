@@ -26,6 +26,9 @@ typedef enum zx_cuda_beside {
 // E_UNSUPPORTED: cuBLASLt has none.
 zx_status zx_cuda_product_open(const struct zx_cuda *at, const zx_product *p, zx_dtype type,
                                bool add, zx_cuda_product **out, zx_err *err);
+// Where y and c are `y_type`: f32, of operands of 16 bits; no batches.
+zx_status zx_cuda_product_open_to(const struct zx_cuda *at, const zx_product *p, zx_dtype type,
+                                  zx_dtype y_type, bool add, zx_cuda_product **out, zx_err *err);
 // The same with something beside. *out is NULL where there is no such product: batches, no
 // elements, rows of `aux` that aren't a multiple of 8, or cuBLASLt has none.
 zx_status zx_cuda_product_open_beside(const struct zx_cuda *at, const zx_product *p, zx_dtype type,

@@ -25,12 +25,19 @@ bool is_half(const zx_view *v)
 {
     return v->type.dtype == ZX_F16 || v->type.dtype == ZX_BF16;
 }
-bool has_halves(const zx_call *c)
+// What operands and results are: of 16 bits, float32 (or omitted).
+typedef struct kinds {
+    bool half, single;
+} kinds;
+kinds kinds_of(const zx_call *c)
 {
-    bool has = false;
-    for (uint32_t i = 0; i < c->n_in; i++) has = has || is_half(&c->in[i]);
-    for (uint32_t i = 0; i < c->n_out; i++) has = has || is_half(&c->out[i]);
-    return has;
+    kinds k = kinds();
+    for (uint32_t i = 0; i < c->n_in + c->n_out; i++) {
+        const zx_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
+        k.half = k.half || is_half(v);
+        k.single = k.single || v->type.dtype == ZX_F32;
+    }
+    return k;
 }
 
 // The call over float32, copies behind the kernel's scratch; bytes of all.
@@ -66,6 +73,13 @@ zx_status prepare_inner(const zx_call *c, widened *w, zx_err *err)
                                       : w->kernel->prepare(&inner, &w->work_bytes, &w->state, err);
 }
 
+// Those say themselves which types they take.
+bool takes_both(uint32_t op)
+{
+    return op == ZX_K_CAST || op == ZX_K_LINEAR_CROSS_ENTROPY ||
+           op == ZX_K_LINEAR_CROSS_ENTROPY_GRAD;
+}
+
 void release(void *state)
 {
     widened *w = (widened *)state;
@@ -80,8 +94,14 @@ zx_status prepare(const zx_call *c, uint64_t *work_bytes, void **state, zx_err *
     memset(&refused, 0, sizeof refused);
     if (w == NULL) return ZX_FAIL(err, ZX_E_DEVICE, "no memory");
     w->kernel = zx_cuda_kernel(c->op);
-    zx_status st = prepare_inner(c, w, &refused);
-    if (st == ZX_E_UNSUPPORTED && has_halves(c) && c->n_in <= MOST && c->n_out <= MOST) {
+    // Forms for 16 bits are of one type throughout. Where float32 is among them, which losses and
+    // what gradients are made with are, the form for float32 is the one, but of a few.
+    const kinds k = kinds_of(c);
+    const bool mixed = k.half && k.single && !takes_both(c->op);
+    zx_status st =
+        mixed ? ZX_FAIL(&refused, ZX_E_UNSUPPORTED, "more than %d operands in 16 bits", MOST)
+              : prepare_inner(c, w, &refused);
+    if (st == ZX_E_UNSUPPORTED && k.half && c->n_in <= MOST && c->n_out <= MOST) {
         w->wide = true;
         memset(&refused, 0, sizeof refused);
         widen_views(c, w);

@@ -266,6 +266,7 @@ static uint64_t key_of(const problem *p)
                               (uint64_t)p->d.ld,
                               (uint64_t)(p->desc.trans_a << 1 | p->desc.trans_b),
                               p->desc.epilogue,
+                              (uint64_t)p->a.type,
                               (uint64_t)p->d.type};
     uint64_t h = 0;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) h = si_mix(h ^ words[i]);

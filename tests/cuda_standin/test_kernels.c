@@ -110,7 +110,115 @@ static void lion(void **state)
     near(got, m, N);
 }
 
+// ---- parameters of 16 bits ----------------------------------------------------------------------
+
+static uint16_t low[N], g16[N];
+
+typedef struct mixed_row {
+    const char *name;
+    zx_dtype type;
+    bool g_too; // the gradient has 16 bits as well
+    const zx_adam_args *adam;
+    const zx_sgd_args *sgd;
+    const zx_lion_args *lion;
+} mixed_row;
+
+// Elements [from, from + n) of both.
+static void step_mixed(const mixed_row *row, float *const there[4], uint16_t *low_there,
+                       const void *g_there, int64_t from, int64_t n)
+{
+    const size_t size = row->g_too ? sizeof(uint16_t) : sizeof(float);
+    const zx_mixed x = {.low_type = row->type,
+                        .g_type = row->g_too ? row->type : ZX_F32,
+                        .low = low_there + from,
+                        .g = (const char *)g_there + (size_t)from * size};
+    zx_mixed y = x;
+    zx_err err = {0};
+    y.low = low + from;
+    y.g = row->g_too ? (const void *)(g16 + from) : g + from;
+    float *const dp = there[0] + from, *const dm = there[1] + from, *const dv = there[2] + from;
+    if (row->adam != NULL) {
+        assert_zx_ok(zx_cuda_adam_mixed(dp, &x, dm, dv, n, row->adam, &at, &err), &err);
+        zx_cpu_adam_mixed(p + from, &y, m + from, v + from, n, row->adam, 1);
+    } else if (row->lion != NULL) {
+        assert_zx_ok(zx_cuda_lion_mixed(dp, &x, dm, n, row->lion, &at, &err), &err);
+        zx_cpu_lion_mixed(p + from, &y, m + from, n, row->lion, 1);
+    } else {
+        assert_zx_ok(zx_cuda_sgd_mixed(dp, &x, dm, n, row->sgd, &at, &err), &err);
+        zx_cpu_sgd_mixed(p + from, &y, m + from, n, row->sgd, 1);
+    }
+}
+
+// The float32 copy as the CPU has it; the parameter is that of the device, rounded.
+static void mixed(void **state)
+{
+    static uint16_t want[N];
+    const mixed_row *row = *state;
+    start_values();
+    zx_cpu_narrow(row->type, g, g16, N);
+    memset(low, 0xff, sizeof low);
+    float *const there[] = {upload(p, sizeof p), upload(m, sizeof m), upload(v, sizeof v), NULL};
+    uint16_t *const low_there = upload(low, sizeof low);
+    const void *g_there = row->g_too ? upload(g16, sizeof g16) : upload(g, sizeof g);
+    step_mixed(row, there, low_there, g_there, 0, 1001);
+    step_mixed(row, there, low_there, g_there, 1001, N - 1001);
+    download(got, there[0], sizeof got);
+    near(got, p, N);
+    zx_cpu_narrow(row->type, got, want, N);
+    download(low, low_there, sizeof low);
+    assert_memory_equal(low, want, sizeof low);
+    download(got, there[1], sizeof got);
+    near(got, m, N);
+    download(got, there[2], sizeof got);
+    near(got, v, N);
+}
+
 // ---- collectives' arithmetic --------------------------------------------------------------------
+
+// Of 16 bits, added in float32, kept so or rounded once: the CPU's bits.
+static void sums_of_16(void **state)
+{
+    const zx_dtype type = *(const zx_dtype *)*state, kinds[] = {ZX_F32, type};
+    static float wide[3 * N], out[N];
+    static uint16_t from[3 * N];
+    const void *const ranks[] = {from, from + N, from + 2 * N};
+    zx_err err = {0};
+    fill(wide, 3 * N, 5);
+    zx_cpu_narrow(type, wide, from, 3 * N);
+    for (uint32_t n = 1; n <= 3; n++)
+        for (int k = 0; k < 4; k++) {
+            const zx_dtype kept = kinds[k / 2];
+            const bool add = k % 2 != 0;
+            const size_t bytes = N * (size_t)zx_dtype_bytes(kept);
+            fill(out, N, 6);
+            if (kept != ZX_F32) zx_cpu_narrow(kept, wide + N, out, N);
+            void *const there = upload(from, sizeof from), *const to = upload(out, bytes);
+            assert_zx_ok(zx_cuda_sum_ranks_of(kept, to, type, there, N, n, N, add, &at, &err),
+                         &err);
+            zx_cpu_sum_ranks_of(kept, out, type, ranks, n, N, add, 1);
+            download(got, to, bytes);
+            assert_memory_equal(got, out, bytes);
+        }
+}
+
+static void squares_of_16(void **state)
+{
+    const zx_dtype type = *(const zx_dtype *)*state;
+    enum { COUNT = 2 * 4096 + 7 };
+    static float x[COUNT];
+    static uint16_t half[COUNT];
+    zx_err err = {0};
+    double result;
+    fill(x, COUNT, 7);
+    zx_cpu_narrow(type, x, half, COUNT);
+    void *const there = upload(half, sizeof half);
+    void *const work = on_device((size_t)zx_cuda_square_work(COUNT) + 1);
+    double *const sum = on_device(sizeof *sum);
+    assert_zx_ok(zx_cuda_square_sum_of(type, there, COUNT, work, sum, &at, &err), &err);
+    download(&result, sum, sizeof result);
+    const double want = zx_cpu_square_sum_of(type, half, COUNT, 1);
+    assert_true(fabs(result - want) <= 1e-12 * want);
+}
 
 // In rank order, and what is there is added to last: the CPU's bits.
 static void sums(void **state ZX_UNUSED)
@@ -303,7 +411,17 @@ int main(void)
     static const zx_sgd_args first = {0.1f, 0.9f, 0.5f, 0.01f, false, true, 1};
     static const zx_lion_args lions = {0.9, 0.99, 0.01f, 0.1f, 0.5f};
     static const zx_sgd_args nesterov = {0.1f, 0.9f, 0, 0.01f, true, false, 0.25f};
-    static struct CMUnitTest tests[9 + ZX_COUNT(faults)];
+    static const mixed_row mixed_rows[] = {
+        {"adamw, bf16", ZX_BF16, false, &adamw, NULL, NULL},
+        {"adamw, fp16 with its gradient", ZX_F16, true, &adamw, NULL, NULL},
+        {"adam, bf16 with its gradient", ZX_BF16, true, &l2, NULL, NULL},
+        {"lion, fp16", ZX_F16, false, NULL, NULL, &lions},
+        {"lion, bf16 with its gradient", ZX_BF16, true, NULL, NULL, &lions},
+        {"sgd, bf16", ZX_BF16, false, NULL, &plain, NULL},
+        {"sgd, Nesterov, fp16 with its gradient", ZX_F16, true, NULL, &nesterov, NULL},
+    };
+    static zx_dtype types[] = {ZX_BF16, ZX_F16};
+    static struct CMUnitTest tests[13 + ZX_COUNT(mixed_rows) + ZX_COUNT(faults)];
     size_t n = 0;
     tests[n++] = zx_case("adamw", adam, &adamw);
     tests[n++] = zx_case("adam, L2", adam, &l2);
@@ -311,7 +429,13 @@ int main(void)
     tests[n++] = zx_case("sgd", sgd, &plain);
     tests[n++] = zx_case("sgd, first step with momentum", sgd, &first);
     tests[n++] = zx_case("sgd, Nesterov", sgd, &nesterov);
+    for (size_t i = 0; i < ZX_COUNT(mixed_rows); i++)
+        tests[n++] = zx_case(mixed_rows[i].name, mixed, &mixed_rows[i]);
     tests[n++] = zx_case("sums over ranks", sums, NULL);
+    tests[n++] = zx_case("sums of bf16", sums_of_16, &types[0]);
+    tests[n++] = zx_case("sums of fp16", sums_of_16, &types[1]);
+    tests[n++] = zx_case("square sums of bf16", squares_of_16, &types[0]);
+    tests[n++] = zx_case("square sums of fp16", squares_of_16, &types[1]);
     tests[n++] = zx_case("square sums", squares, NULL);
     tests[n++] = zx_case("what isn't finite", nonfinite, NULL);
     for (size_t i = 0; i < ZX_COUNT(faults); i++)

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "graph/autodiff.h"
+#include "graph/precision.h"
 #include "kernels/cpu/common.h"
 #include "kernels/cuda/cuda.h"
 #include "tests/op_text.h"
@@ -241,31 +242,6 @@ static void build(const op_case *row, zx_arena *mem, zx_graph *g, zx_view **view
             (*views)[v] = filled[v];
 }
 
-static void gradients(void **state)
-{
-    static bool on_cpu[ZX_OP_COUNT];
-    zx_arena mem = {0};
-    zx_graph g;
-    zx_view *values_of;
-    build(*state, &mem, &g, &values_of);
-    rig_graph(&g, values_of, &mem, 1, on_cpu);
-    for (uint32_t i = 0; i < g.n_nodes; i++) {
-        const zx_node *n = &g.nodes[i];
-        zx_view in[64], out[8];
-        if (zx_cuda_kernel(n->op) == NULL || zx_ops[n->op].flags & ZX_OP_VIEW) continue;
-        for (uint32_t k = 0; k < n->n_in; k++) {
-            const uint32_t v = zx_node_in(&g, n, k);
-            in[k] = v == ZX_NONE ? (zx_view){0} : values_of[v];
-        }
-        for (uint32_t k = 0; k < n->n_out; k++) out[k] = values_of[zx_node_out(&g, n, k)];
-        check((zx_op_id)n->op, &n->attrs, in, n->n_in, out, n->n_out, &mem);
-    }
-    zx_arena_free(&mem);
-}
-
-// ---- halves: every row once more in f16 and bf16
-// -------------------------------------------------
-
 // x in 16 bits, and *wide: what those are in float32.
 static zx_view narrow(zx_arena *mem, zx_view x, zx_dtype to, zx_view *wide)
 {
@@ -280,6 +256,56 @@ static zx_view narrow(zx_arena *mem, zx_view x, zx_dtype to, zx_view *wide)
     }
     return y;
 }
+
+// As it is trained in 16 bits: what stays float32 is among them.
+static void apply(zx_precision p, zx_arena *mem, zx_graph *g, zx_view *values_of)
+{
+    zx_graph low;
+    zx_view unused;
+    zx_precision_apply(g, p, mem, &low);
+    *g = low;
+    for (uint32_t v = 0; v < g->n_values; v++) {
+        const zx_dtype to = g->values[v].type.dtype;
+        if (values_of[v].data == NULL || values_of[v].type.dtype == to) continue;
+        values_of[v] = narrow(mem, values_of[v], to, &unused);
+    }
+}
+
+static void gradients_in(const op_case *row, zx_precision precision)
+{
+    static bool on_cpu[ZX_OP_COUNT];
+    zx_arena mem = {0};
+    zx_graph g;
+    zx_view *values_of;
+    build(row, &mem, &g, &values_of);
+    apply(precision, &mem, &g, values_of);
+    rig_graph(&g, values_of, &mem, 1, on_cpu);
+    widens = precision != ZX_PREC_F32;
+    for (uint32_t i = 0; i < g.n_nodes; i++) {
+        const zx_node *n = &g.nodes[i];
+        zx_view in[64], out[8];
+        if (zx_cuda_kernel(n->op) == NULL || zx_ops[n->op].flags & ZX_OP_VIEW) continue;
+        for (uint32_t k = 0; k < n->n_in; k++) {
+            const uint32_t v = zx_node_in(&g, n, k);
+            in[k] = v == ZX_NONE ? (zx_view){0} : values_of[v];
+        }
+        for (uint32_t k = 0; k < n->n_out; k++) out[k] = values_of[zx_node_out(&g, n, k)];
+        check((zx_op_id)n->op, &n->attrs, in, n->n_in, out, n->n_out, &mem);
+    }
+    widens = false;
+    zx_arena_free(&mem);
+}
+static void gradients(void **state)
+{
+    gradients_in(*state, ZX_PREC_F32);
+}
+static void gradients_of_16(void **state)
+{
+    gradients_in(*state, ZX_PREC_BF16);
+}
+
+// ---- halves: every row once more in f16 and bf16
+// -------------------------------------------------
 
 // What the CPU makes in float32 of the same numbers, rounded once.
 static void halves_of(const op_case *row, zx_dtype to)
@@ -425,13 +451,15 @@ static int start(void **state ZX_UNUSED)
 
 int main(void)
 {
-    static struct CMUnitTest tests[3 * ZX_COUNT(cases) + ZX_COUNT(larger) + 1];
+    static struct CMUnitTest tests[4 * ZX_COUNT(cases) + ZX_COUNT(larger) + 1];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(cases); i++) {
         if (zx_cuda_kernel(cases[i].op) != NULL)
             tests[n++] = zx_case(cases[i].name, values, &cases[i]);
-        if (cases[i].differentiated[0] != '\0')
+        if (cases[i].differentiated[0] != '\0') {
             tests[n++] = zx_case(cases[i].name, gradients, &cases[i]);
+            tests[n++] = zx_case(cases[i].name, gradients_of_16, &cases[i]);
+        }
         if (zx_cuda_kernel(cases[i].op) != NULL && strchr(cases[i].in, 'f') != NULL)
             tests[n++] = zx_case(cases[i].name, halves, &cases[i]);
     }
