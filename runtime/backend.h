@@ -14,7 +14,6 @@ struct zx_slot;
 
 typedef struct zx_backend {
     const char *name;
-    bool halves;    // it trains in f16 and bf16 too
     bool epilogues; // its products are faster with what graph/epilogue.h puts to them
     // Devices that this process sees, and how one looks (NULL: there are none to look at); both may
     // be called in a process that does nothing else. 0 devices: err may say why.

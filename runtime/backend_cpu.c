@@ -106,7 +106,6 @@ static bool cpu_fetch(zx_session *s, uint32_t rank, uint64_t offset, void *to, u
 
 const zx_backend zx_backend_cpu = {
     .name = "cpu",
-    .halves = true,
     .count = cpu_count,
     .open = cpu_open,
     .close = cpu_close,

@@ -147,11 +147,7 @@ static int64_t fixed_batch(const zx_job *job, const zx_import_options *io)
 // What a user did wrong is to be seen at once.
 static zx_status resolve_config(zx_job *job, zx_err *err)
 {
-    const zx_command c = job->o->command;
-    const bool trains = c == ZX_CMD_TRAIN || c == ZX_CMD_CHECK || c == ZX_CMD_CONFIG ||
-                        zx_given(job->o, ZX_OPT_EXECUTE);
-    const bool halves = !trains || zx_site_backend(&job->site)->halves;
-    zx_config_precision(&job->config, halves, &job->precision, &job->accumulate_bytes, err);
+    zx_config_precision(&job->config, &job->precision, &job->accumulate_bytes, err);
     zx_config_loss_scale(&job->config, &job->loss_scale, err);
     if (zx_given(job->o, ZX_OPT_EXECUTE) && !(job->loss_scale.fixed > 0))
         ZX_FAIL(err, ZX_E_USAGE,

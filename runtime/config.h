@@ -87,9 +87,9 @@ zx_status zx_config_schedule(zx_config *c, zx_optim *optim, zx_err *err);
 zx_status zx_config_schedule_steps(zx_config *c, uint64_t steps, zx_optim *optim, zx_notes *notes,
                                    zx_err *err);
 // The precision of a plan, and the bytes of an element of its gradients' accumulators; 0: as the
-// parameters'. halves: whether 16 bits can be had; else they are refused.
-zx_status zx_config_precision(const zx_config *c, bool halves, zx_precision *out,
-                              uint32_t *accumulate_bytes, zx_err *err);
+// parameters'.
+zx_status zx_config_precision(const zx_config *c, zx_precision *out, uint32_t *accumulate_bytes,
+                              zx_err *err);
 // How fp16 scales its loss; a scale that stays 1 for other precisions.
 zx_status zx_config_loss_scale(const zx_config *c, zx_loss_scale_rule *out, zx_err *err);
 // Fills what the config says about import; the rest of `o` stays.

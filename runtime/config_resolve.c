@@ -213,14 +213,12 @@ zx_status zx_config_optim(zx_config *c, zx_optim *optim, double *clip, zx_err *e
 
 // ---- precision ----------------------------------------------------------------------------------
 
-zx_status zx_config_precision(const zx_config *c, bool halves, zx_precision *out,
-                              uint32_t *accumulate_bytes, zx_err *err)
+zx_status zx_config_precision(const zx_config *c, zx_precision *out, uint32_t *accumulate_bytes,
+                              zx_err *err)
 {
-    static const char *const words[] = {"fp32", "bf16", "fp16"}, *const keys[] = {"",
-                                                                                  "bf16.enabled",
-                                                                                  "fp16.enabled"};
-    const bool bf16 = zx_config_get(c, keys[ZX_PREC_BF16])->b,
-               fp16 = zx_config_get(c, keys[ZX_PREC_F16])->b;
+    static const char *const words[] = {"fp32", "bf16", "fp16"};
+    const bool bf16 = zx_config_get(c, "bf16.enabled")->b,
+               fp16 = zx_config_get(c, "fp16.enabled")->b;
     const zx_config_value *param = zx_config_get(c, "data_types.param_dtype"),
                           *wire = zx_config_get(c, "communication_data_type"),
                           *sum = zx_config_get(c, "data_types.grad_accum_dtype");
@@ -232,12 +230,6 @@ zx_status zx_config_precision(const zx_config *c, bool halves, zx_precision *out
     if (bf16 && fp16)
         ZX_FAIL(&found, ZX_E_USAGE,
                 "bf16.enabled and fp16.enabled are both true; keep one of them");
-    else if (!halves && *out != ZX_PREC_F32)
-        ZX_FAIL(&found, ZX_E_USAGE,
-                "%s = true is not supported on GPUs: trained there in float32 by this version "
-                "(plan, simulate, and compare without --execute take it); set it to false or "
-                "remove it, or give --backend cpu",
-                keys[*out]);
     if (param->has && strcmp(param->text, mode) != 0)
         ZX_FAIL(&found, ZX_E_USAGE,
                 "data_types.param_dtype = \"%s\" is not supported: parameters are %s here, by "

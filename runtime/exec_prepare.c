@@ -142,6 +142,7 @@ static uint64_t touched_by(const zx_session *s, const zx_insn *i)
     case ZX_I_UPDATE: {
         const zx_unit *u = &p->units[i->a];
         touch_slot(p, u->param_slot, &most);
+        touch_slot(p, u->master_slot, &most);
         touch_slot(p, u->grad_slot, &most);
         for (uint32_t k = 0; k < 2; k++) touch_slot(p, u->state_slot[k], &most);
         break;

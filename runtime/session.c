@@ -49,9 +49,8 @@ static zx_status refuse(const zx_session *s, uint32_t param, zx_err *err)
     zx_arena mem = {0};
     const zx_value *v = &s->graph->values[s->graph->params[param].value];
     const zx_status st = ZX_FAIL(
-        err, ZX_E_UNSUPPORTED, "parameter '%s' is %s: %s trains in %s",
-        zx_text_safe(&mem, s->graph->params[param].name), zx_dtypes[v->type.dtype].word,
-        s->backend->name, s->backend->halves ? "float32, or one type of 16 bits" : "float32");
+        err, ZX_E_UNSUPPORTED, "parameter '%s' is %s: they are float32, or of one type of 16 bits",
+        zx_text_safe(&mem, s->graph->params[param].name), zx_dtypes[v->type.dtype].word);
     zx_arena_free(&mem);
     return st;
 }
@@ -65,8 +64,7 @@ static zx_status check_precision(zx_session *s, zx_err *err)
         const zx_dtype t = g->values[g->params[i].value].type.dtype;
         const bool known = t == ZX_F16 || t == ZX_BF16;
         if (t == ZX_F32) continue;
-        if (!known || !s->backend->halves || (s->half != ZX_F32 && s->half != t))
-            return refuse(s, i, err);
+        if (!known || (s->half != ZX_F32 && s->half != t)) return refuse(s, i, err);
         s->half = t;
     }
     return ZX_OK;

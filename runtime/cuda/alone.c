@@ -35,7 +35,7 @@ static bool alone_gather(zx_session *s, uint32_t at, const zx_launch *l, cudaStr
         const zx_member *m = &s->plan->members[k];
         const zx_unit *u = &s->plan->units[m->unit];
         ok = copy(s, at, zx_slot_at(s, m->slot), zx_slot_at(s, u->param_slot),
-                  (uint64_t)u->shard * sizeof(float), q);
+                  (uint64_t)u->shard * u->param_bytes, q);
     }
     return ok;
 }
@@ -47,10 +47,9 @@ static bool alone_reduce(zx_session *s, uint32_t at, const zx_launch *l, bool ad
     for (uint32_t k = l->member; k < l->member + l->n_members; k++) {
         const zx_member *m = &s->plan->members[k];
         const zx_unit *u = &s->plan->units[m->unit];
-        const float *from = l->flat == ZX_NONE ? (const float *)zx_slot_at(s, m->slot)
-                                               : (const float *)zx_slot_at(s, l->flat) + m->at;
-        float *to = zx_slot_at(s, u->grad_slot);
-        if (zx_cuda_sum_ranks(to, from, 0, 1, u->numel, add, &here, &s->kernel_err) != ZX_OK)
+        if (zx_cuda_sum_ranks_of(zx_unit_type(s, u->grad_bytes), zx_slot_at(s, u->grad_slot),
+                                 zx_unit_type(s, u->param_bytes), zx_gpu_operand(s, l, m, 0, 0), 0,
+                                 1, u->numel, add, &here, &s->kernel_err) != ZX_OK)
             return zx_gpu_fail(s, at, &s->kernel_err);
     }
     return true;

@@ -3,7 +3,8 @@
 // Gathers and reductions have a communicator each, so that neither waits for the other's turn. NCCL
 // adds in an order of its own; so gradients are exchanged, and added here in rank order, which
 // gives the same bits whatever is reduced with what. It moves as many bytes as a reduce-scatter
-// would. Where any order will do (zerox.deterministic: false) NCCL adds them.
+// would. Where any order will do (zerox.deterministic: false) NCCL adds them, but those of 16 bits:
+// it would round each of the sums on its way, here they are made in float32.
 // SPDX-License-Identifier: Apache-2.0
 #include <nccl.h>
 #include <pthread.h>
@@ -25,7 +26,7 @@ struct zx_gpu_link {
     bool guarded;
     _Atomic uint64_t since; // nanoseconds: when the call in progress began; 0: there is none
     _Atomic uint32_t given_up, closing;
-    float *rows[ZX_STREAM_COUNT]; // a row a rank, of what is summed on that stream
+    unsigned char *rows[ZX_STREAM_COUNT]; // a row a rank, of what is summed on that stream
 };
 
 static zx_status nccl_check(ncclResult_t r, const char *what, ncclComm_t c, zx_err *err)
@@ -64,6 +65,12 @@ static ncclComm_t comm_of(const zx_session *s, uint32_t at)
     return s->gpu->link->comm[s->plan->insns[at].stream == ZX_S_REDUCE ? REDUCTIONS : GATHERS];
 }
 
+static ncclDataType_t type_of(const zx_session *s, uint32_t bytes)
+{
+    const zx_dtype t = zx_unit_type(s, bytes);
+    return t == ZX_F16 ? ncclFloat16 : t == ZX_BF16 ? ncclBfloat16 : ncclFloat32;
+}
+
 // ---- scratch ------------------------------------------------------------------------------------
 
 // Bytes of the rows of each stream; they begin one after the other.
@@ -75,7 +82,7 @@ static uint64_t layout(const zx_session *s, uint64_t at[ZX_STREAM_COUNT])
         const zx_insn *insn = &p->insns[i];
         uint64_t bytes = 0;
         if (insn->id == ZX_I_REDUCE || insn->id == ZX_I_ALLREDUCE)
-            bytes = zx_gpu_row(p, &p->launches[insn->a]) * sizeof(float);
+            bytes = zx_gpu_row(p, &p->launches[insn->a]);
         if (insn->id == ZX_I_COMMIT)
             bytes = zx_type_bytes(&s->graph->values[s->graph->buffers[insn->a].value].type);
         if (bytes > most[insn->stream]) most[insn->stream] = bytes;
@@ -99,20 +106,29 @@ static ncclResult_t gather_unit(const zx_session *s, const zx_member *m, ncclCom
                                 cudaStream_t q)
 {
     const zx_unit *u = &s->plan->units[m->unit];
-    const float *from = zx_slot_at(s, u->param_slot);
-    if (u->param_whole) from += (int64_t)s->rank * u->shard;
-    return ncclAllGather(from, zx_slot_at(s, m->slot), (size_t)u->shard, ncclFloat32, c, q);
+    const int64_t from = u->param_whole ? (int64_t)s->rank * u->shard : 0;
+    return ncclAllGather(zx_gpu_element(s, u->param_slot, from, u->param_bytes),
+                         zx_slot_at(s, m->slot), (size_t)u->shard, type_of(s, u->param_bytes), c,
+                         q);
+}
+
+// Of an element of a flat slot; its members are of one type.
+static uint32_t flat_bytes(const zx_session *s, const zx_launch *l)
+{
+    if (l->n_members == 0) return sizeof(float);
+    return s->plan->units[s->plan->members[l->member].unit].param_bytes;
 }
 
 static bool nccl_gather(zx_session *s, uint32_t at, const zx_launch *l, cudaStream_t q)
 {
     const ncclComm_t c = comm_of(s, at);
     if (l->flat != ZX_NONE) {
-        float *flat = zx_slot_at(s, l->flat);
         const uint64_t row = zx_launch_row(s->plan, l);
-        return went(s, at,
-                    ncclAllGather(flat + s->rank * row, flat, (size_t)row, ncclFloat32, c, q),
-                    "ncclAllGather", c);
+        const uint32_t size = flat_bytes(s, l);
+        const void *mine = zx_gpu_element(s, l->flat, (int64_t)(s->rank * row), size);
+        return went(
+            s, at, ncclAllGather(mine, zx_slot_at(s, l->flat), (size_t)row, type_of(s, size), c, q),
+            "ncclAllGather", c);
     }
     ncclResult_t r = ncclGroupStart();
     for (uint32_t i = l->member; i < l->member + l->n_members && r == ncclSuccess; i++)
@@ -124,7 +140,7 @@ static bool nccl_gather(zx_session *s, uint32_t at, const zx_launch *l, cudaStre
 // ---- reductions ---------------------------------------------------------------------------------
 
 // Everybody's pieces of what this rank adds up, its own among them, into `rows`.
-static ncclResult_t exchange(zx_session *s, const zx_launch *l, float *rows, ncclComm_t c,
+static ncclResult_t exchange(zx_session *s, const zx_launch *l, unsigned char *rows, ncclComm_t c,
                              cudaStream_t q)
 {
     const uint64_t row = zx_gpu_row(s->plan, l);
@@ -133,17 +149,17 @@ static ncclResult_t exchange(zx_session *s, const zx_launch *l, float *rows, ncc
     for (uint32_t i = l->member; i < l->member + l->n_members; i++) {
         const zx_member *m = &s->plan->members[i];
         const zx_unit *u = &s->plan->units[m->unit];
+        const ncclDataType_t type = type_of(s, u->param_bytes);
         int64_t own, theirs;
         const int64_t n = zx_unit_piece(u, s->rank, &own);
         for (uint32_t r = 0; r < s->ranks && e == ncclSuccess; r++) {
             const int64_t k = zx_unit_piece(u, r, &theirs);
             if (k > 0)
-                e = ncclSend(zx_gpu_operand(s, l, m, r, theirs), (size_t)k, ncclFloat32, (int)r, c,
-                             q);
+                e = ncclSend(zx_gpu_operand(s, l, m, r, theirs), (size_t)k, type, (int)r, c, q);
             if (n > 0 && e == ncclSuccess)
-                e = ncclRecv(rows + r * row + place, (size_t)n, ncclFloat32, (int)r, c, q);
+                e = ncclRecv(rows + r * row + place, (size_t)n, type, (int)r, c, q);
         }
-        place += (uint64_t)u->shard;
+        place += zx_gpu_place(u);
     }
     const ncclResult_t end = ncclGroupEnd();
     return e != ncclSuccess ? e : end;
@@ -155,22 +171,35 @@ static ncclResult_t spread(zx_session *s, const zx_launch *l, ncclComm_t c, cuda
     ncclResult_t e = ncclGroupStart();
     for (uint32_t i = l->member; i < l->member + l->n_members; i++) {
         const zx_unit *u = &s->plan->units[s->plan->members[i].unit];
-        float *whole = zx_slot_at(s, u->grad_slot);
+        const ncclDataType_t type = type_of(s, u->grad_bytes);
         int64_t own, theirs;
         const int64_t n = zx_unit_piece(u, s->rank, &own);
         for (uint32_t r = 0; r < s->ranks && e == ncclSuccess; r++) {
             const int64_t k = zx_unit_piece(u, r, &theirs);
             if (r == s->rank) continue;
-            if (n > 0) e = ncclSend(whole + own, (size_t)n, ncclFloat32, (int)r, c, q);
+            if (n > 0)
+                e = ncclSend(zx_gpu_element(s, u->grad_slot, own, u->grad_bytes), (size_t)n, type,
+                             (int)r, c, q);
             if (k > 0 && e == ncclSuccess)
-                e = ncclRecv(whole + theirs, (size_t)k, ncclFloat32, (int)r, c, q);
+                e = ncclRecv(zx_gpu_element(s, u->grad_slot, theirs, u->grad_bytes), (size_t)k,
+                             type, (int)r, c, q);
         }
     }
     const ncclResult_t end = ncclGroupEnd();
     return e != ncclSuccess ? e : end;
 }
 
-// ---- reductions in NCCL's own order -------------------------------------------------------------
+// ---- reductions in NCCL's own order: of float32 -------------------------------------------------
+
+static bool is_single(const zx_session *s, const zx_launch *l)
+{
+    bool all = true;
+    for (uint32_t i = l->member; i < l->member + l->n_members; i++) {
+        const zx_unit *u = &s->plan->units[s->plan->members[i].unit];
+        all = all && u->param_bytes == sizeof(float) && u->grad_bytes == sizeof(float);
+    }
+    return all;
+}
 
 typedef struct sum { // of a member over the ranks: where it goes, and where NCCL leaves it
     float *to, *at;
@@ -226,7 +255,7 @@ static bool sum_members(zx_session *s, uint32_t at, const zx_launch *l, bool add
 {
     const ncclComm_t c = comm_of(s, at);
     const uint64_t ranks = all ? s->ranks : 1;
-    float *const rows = s->gpu->link->rows[s->plan->insns[at].stream];
+    float *const rows = (float *)(void *)s->gpu->link->rows[s->plan->insns[at].stream];
     float *row = rows;
     bool ok = true;
     ncclResult_t e = ncclGroupStart();
@@ -280,8 +309,8 @@ static bool nccl_reduce(zx_session *s, uint32_t at, const zx_launch *l, bool add
                         cudaStream_t q)
 {
     const ncclComm_t c = comm_of(s, at);
-    float *rows = s->gpu->link->rows[s->plan->insns[at].stream];
-    if (s->o.any_order)
+    unsigned char *rows = s->gpu->link->rows[s->plan->insns[at].stream];
+    if (s->o.any_order && is_single(s, l))
         return l->flat == ZX_NONE ? sum_members(s, at, l, add, all, q)
                                   : sum_flat(s, at, l, add, all, q);
     return went(s, at, exchange(s, l, rows, c, q), "ncclSend", c) &&
@@ -311,7 +340,8 @@ static bool nccl_mean(zx_session *s, uint32_t at, uint32_t from, uint32_t to, co
     const int64_t n = zx_shape_count(&type->shape);
     struct zx_cuda here = *s->gpu->at;
     zx_err *err = &s->kernel_err;
-    float *y = zx_slot_at(s, to), *rows = s->gpu->link->rows[s->plan->insns[at].stream];
+    float *y = zx_slot_at(s, to);
+    float *rows = (float *)(void *)s->gpu->link->rows[s->plan->insns[at].stream];
     here.stream = q;
     if (bytes == 0) return true;
     if (type->dtype != ZX_F32)
@@ -457,8 +487,7 @@ static zx_status nccl_open(zx_session *s, void *scratch, zx_gpu_link **out, zx_e
     ZX_ASSERT(j != NULL && k != NULL);
     j->s = s;
     layout(s, at);
-    for (uint32_t i = 0; i < ZX_STREAM_COUNT; i++)
-        k->rows[i] = (float *)(void *)((unsigned char *)scratch + at[i]);
+    for (uint32_t i = 0; i < ZX_STREAM_COUNT; i++) k->rows[i] = (unsigned char *)scratch + at[i];
     k->s = s;
     *out = k;
     zx_status st = make_ids(s, j, err);

@@ -15,12 +15,24 @@ struct zx_gpu_link {
     uint64_t bytes;         // of a window
     unsigned char **window; // [rank]
     bool pinned;            // this rank's
-    float *rows;            // on the device: a row a rank
+    unsigned char *rows;    // on the device: a row a rank
 };
 
 // ---- sizes --------------------------------------------------------------------------------------
 
-// The most bytes of a rank's row: what it adds up of a launch, or has of a gather or a buffer.
+// Of the sums of a launch, in the type that they are kept in.
+static uint64_t sums_row(const zx_plan *p, const zx_launch *l)
+{
+    uint64_t n = 0;
+    for (uint32_t i = l->member; i < l->member + l->n_members; i++) {
+        const zx_unit *u = &p->units[p->members[i].unit];
+        n += (uint64_t)u->shard * u->grad_bytes;
+    }
+    return n;
+}
+
+// The most bytes of a rank's row: what it adds up of a launch, or has of a gather, of sums or of a
+// buffer.
 static uint64_t most_row(const zx_session *s)
 {
     const zx_plan *p = s->plan;
@@ -29,7 +41,9 @@ static uint64_t most_row(const zx_session *s)
         const zx_insn *insn = &p->insns[i];
         uint64_t bytes = 0;
         if (insn->id == ZX_I_GATHER || insn->id == ZX_I_REDUCE || insn->id == ZX_I_ALLREDUCE)
-            bytes = zx_gpu_row(p, &p->launches[insn->a]) * sizeof(float);
+            bytes = zx_gpu_row(p, &p->launches[insn->a]);
+        if (insn->id == ZX_I_ALLREDUCE && sums_row(p, &p->launches[insn->a]) > bytes)
+            bytes = sums_row(p, &p->launches[insn->a]);
         if (insn->id == ZX_I_COMMIT)
             bytes = zx_type_bytes(&s->graph->values[s->graph->buffers[insn->a].value].type);
         if (bytes > most) most = bytes;
@@ -56,9 +70,9 @@ static bool copy(const move *m, void *to, const void *from, uint64_t bytes,
     return bytes == 0 ||
            zx_gpu_check(m->s, m->at, cudaMemcpyAsync(to, from, (size_t)bytes, kind, m->q));
 }
-static float *row_in(const zx_session *s, uint32_t rank, uint64_t row)
+static unsigned char *window_at(const zx_session *s, uint32_t rank, uint64_t place)
 {
-    return (float *)(void *)s->gpu->link->window[rank] + row;
+    return s->gpu->link->window[rank] + place;
 }
 
 // What was queued has happened on every rank.
@@ -85,11 +99,11 @@ static bool put_shards(const move *m, const zx_launch *l)
     bool ok = true;
     for (uint32_t k = 0; k < l->n_members && ok; k++) {
         const zx_unit *u = unit_of(s, l, k);
-        const float *from = zx_slot_at(s, u->param_slot);
-        if (u->param_whole) from += (int64_t)s->rank * u->shard;
-        ok = copy(m, row_in(s, s->rank, place), from, (uint64_t)u->shard * sizeof *from,
-                  cudaMemcpyDeviceToHost);
-        place += (uint64_t)u->shard;
+        const int64_t from = u->param_whole ? (int64_t)s->rank * u->shard : 0;
+        ok = copy(m, window_at(s, s->rank, place),
+                  zx_gpu_element(s, u->param_slot, from, u->param_bytes),
+                  (uint64_t)u->shard * u->param_bytes, cudaMemcpyDeviceToHost);
+        place += zx_gpu_place(u);
     }
     return ok;
 }
@@ -100,11 +114,11 @@ static bool take_shards(const move *m, const zx_launch *l)
     bool ok = true;
     for (uint32_t k = 0; k < l->n_members; k++) {
         const zx_unit *u = unit_of(s, l, k);
-        float *to = zx_slot_at(s, s->plan->members[l->member + k].slot);
+        const uint64_t shard = (uint64_t)u->shard * u->param_bytes;
+        unsigned char *to = zx_slot_at(s, s->plan->members[l->member + k].slot);
         for (uint32_t r = 0; r < s->ranks && ok; r++)
-            ok = copy(m, to + (int64_t)r * u->shard, row_in(s, r, place),
-                      (uint64_t)u->shard * sizeof *to, cudaMemcpyHostToDevice);
-        place += (uint64_t)u->shard;
+            ok = copy(m, to + r * shard, window_at(s, r, place), shard, cudaMemcpyHostToDevice);
+        place += zx_gpu_place(u);
     }
     return ok;
 }
@@ -112,13 +126,15 @@ static bool take_shards(const move *m, const zx_launch *l)
 static bool gather_flat(const move *m, const zx_launch *l)
 {
     const zx_session *s = m->s;
-    const uint64_t row = zx_launch_row(s->plan, l), bytes = row * sizeof(float);
-    float *flat = zx_slot_at(s, l->flat);
-    bool ok = copy(m, row_in(s, s->rank, 0), flat + s->rank * row, bytes, cudaMemcpyDeviceToHost) &&
-              meet(m);
+    const uint64_t bytes =
+        l->n_members > 0 ? zx_launch_row(s->plan, l) * unit_of(s, l, 0)->param_bytes : 0;
+    unsigned char *flat = zx_slot_at(s, l->flat);
+    bool ok =
+        copy(m, window_at(s, s->rank, 0), flat + s->rank * bytes, bytes, cudaMemcpyDeviceToHost) &&
+        meet(m);
     for (uint32_t r = 0; r < s->ranks && ok; r++)
         if (r != s->rank)
-            ok = copy(m, flat + r * row, row_in(s, r, 0), bytes, cudaMemcpyHostToDevice);
+            ok = copy(m, flat + r * bytes, window_at(s, r, 0), bytes, cudaMemcpyHostToDevice);
     return ok && meet(m);
 }
 
@@ -143,11 +159,11 @@ static bool put_operands(const move *m, const zx_launch *l)
         for (uint32_t r = 0; r < s->ranks && ok; r++) {
             int64_t from;
             const int64_t n = zx_unit_piece(u, r, &from);
-            ok = n <= 0 || copy(m, row_in(s, s->rank, r * row + place),
+            ok = n <= 0 || copy(m, window_at(s, s->rank, r * row + place),
                                 zx_gpu_operand(s, l, &s->plan->members[l->member + k], r, from),
-                                (uint64_t)n * sizeof(float), cudaMemcpyDeviceToHost);
+                                (uint64_t)n * u->param_bytes, cudaMemcpyDeviceToHost);
         }
-        place += (uint64_t)u->shard;
+        place += zx_gpu_place(u);
     }
     return ok;
 }
@@ -157,7 +173,7 @@ static bool take_operands(const move *m, const zx_launch *l)
     const uint64_t row = zx_gpu_row(s->plan, l);
     bool ok = true;
     for (uint32_t r = 0; r < s->ranks && ok; r++)
-        ok = copy(m, s->gpu->link->rows + r * row, row_in(s, r, s->rank * row), row * sizeof(float),
+        ok = copy(m, s->gpu->link->rows + r * row, window_at(s, r, s->rank * row), row,
                   cudaMemcpyHostToDevice);
     return ok;
 }
@@ -169,16 +185,16 @@ static bool pass_sums(const move *m, const zx_launch *l, bool put)
     bool ok = true;
     for (uint32_t k = 0; k < l->n_members; k++) {
         const zx_unit *u = unit_of(s, l, k);
-        float *whole = zx_slot_at(s, u->grad_slot);
         for (uint32_t r = 0; r < s->ranks && ok; r++) {
             int64_t from;
             const int64_t n = zx_unit_piece(u, r, &from);
-            const uint64_t bytes = (uint64_t)(n > 0 ? n : 0) * sizeof *whole;
+            const uint64_t bytes = (uint64_t)(n > 0 ? n : 0) * u->grad_bytes;
+            unsigned char *here = zx_gpu_element(s, u->grad_slot, from, u->grad_bytes);
             if (put != (r == s->rank)) continue;
-            ok = put ? copy(m, row_in(s, r, place), whole + from, bytes, cudaMemcpyDeviceToHost)
-                     : copy(m, whole + from, row_in(s, r, place), bytes, cudaMemcpyHostToDevice);
+            ok = put ? copy(m, window_at(s, r, place), here, bytes, cudaMemcpyDeviceToHost)
+                     : copy(m, here, window_at(s, r, place), bytes, cudaMemcpyHostToDevice);
         }
-        place += (uint64_t)u->shard;
+        place += (uint64_t)u->shard * u->grad_bytes;
     }
     return ok;
 }
@@ -201,16 +217,16 @@ static bool staged_mean(zx_session *s, uint32_t at, uint32_t from, uint32_t to, 
     const int64_t n = zx_shape_count(&type->shape);
     struct zx_cuda here = *s->gpu->at;
     zx_err *err = &s->kernel_err;
-    float *y = zx_slot_at(s, to), *rows = s->gpu->link->rows;
+    float *y = zx_slot_at(s, to), *rows = (float *)(void *)s->gpu->link->rows;
     here.stream = q;
-    if (!copy(&m, row_in(s, s->rank, 0), zx_slot_at(s, from), bytes, cudaMemcpyDeviceToHost) ||
+    if (!copy(&m, window_at(s, s->rank, 0), zx_slot_at(s, from), bytes, cudaMemcpyDeviceToHost) ||
         !meet(&m))
         return false;
     if (type->dtype != ZX_F32)
-        return copy(&m, y, row_in(s, 0, 0), bytes, cudaMemcpyHostToDevice) && meet(&m);
+        return copy(&m, y, window_at(s, 0, 0), bytes, cudaMemcpyHostToDevice) && meet(&m);
     bool ok = true;
     for (uint32_t r = 0; r < s->ranks && ok; r++)
-        ok = copy(&m, rows + (int64_t)r * n, row_in(s, r, 0), bytes, cudaMemcpyHostToDevice);
+        ok = copy(&m, rows + (int64_t)r * n, window_at(s, r, 0), bytes, cudaMemcpyHostToDevice);
     if (!ok || !meet(&m)) return false;
     if (zx_cuda_sum_ranks(y, rows, n, s->ranks, n, false, &here, err) != ZX_OK ||
         zx_cuda_divide(y, n, (float)s->ranks, &here, err) != ZX_OK)

@@ -81,37 +81,47 @@ static bool run_hook(zx_session *s ZX_UNUSED, uint32_t at ZX_UNUSED, const zx_in
 
 // ---- copies -------------------------------------------------------------------------------------
 
-static bool copy(zx_session *s, uint32_t at, float *to, const float *from, int64_t n,
-                 cudaStream_t q)
+static bool copy(zx_session *s, uint32_t at, unsigned char *to, const unsigned char *from,
+                 uint64_t bytes, cudaStream_t q)
 {
-    if (n <= 0) return true;
-    return zx_gpu_check(
-        s, at, cudaMemcpyAsync(to, from, (size_t)n * sizeof *to, cudaMemcpyDeviceToDevice, q));
+    if (bytes == 0) return true;
+    return zx_gpu_check(s, at,
+                        cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, q));
 }
 
-static bool copy_padded(zx_session *s, uint32_t at, float *to, const float *from, int64_t n,
-                        int64_t room, cudaStream_t q)
+static bool copy_padded(zx_session *s, uint32_t at, unsigned char *to, const unsigned char *from,
+                        uint64_t bytes, uint64_t room, cudaStream_t q)
 {
-    if (!copy(s, at, to, from, n, q) || room <= n) return s->fatal.code == ZX_OK;
-    return zx_gpu_check(s, at, cudaMemsetAsync(to + n, 0, (size_t)(room - n) * sizeof *to, q));
+    if (!copy(s, at, to, from, bytes, q) || room <= bytes) return s->fatal.code == ZX_OK;
+    return zx_gpu_check(s, at, cudaMemsetAsync(to + bytes, 0, (size_t)(room - bytes), q));
 }
 
 // As exec_copy.c: a flat slot is a row a rank, a row is a shard of each member.
-static bool pack_member(zx_session *s, uint32_t at, const zx_member *m, bool gathers, float *flat,
-                        uint64_t row, cudaStream_t q)
+static bool pack_piece(zx_session *s, uint32_t at, const zx_launch *l, const zx_member *m,
+                       uint32_t r, const unsigned char *from, int64_t n, cudaStream_t q)
 {
     const zx_unit *u = &s->plan->units[m->unit];
+    const uint32_t size = u->param_bytes;
+    const uint64_t row = zx_launch_row(s->plan, l);
+    return copy_padded(s, at, zx_gpu_element(s, l->flat, (int64_t)(r * row + m->at), size), from,
+                       (uint64_t)n * size, (uint64_t)u->shard * size, q);
+}
+
+static bool pack_member(zx_session *s, uint32_t at, const zx_launch *l, const zx_member *m,
+                        bool gathers, cudaStream_t q)
+{
+    const zx_unit *u = &s->plan->units[m->unit];
+    const uint32_t size = u->param_bytes, made = m->part != ZX_NONE ? m->part : m->slot;
     int64_t from;
     if (gathers) {
         const int64_t n = zx_unit_piece(u, s->rank, &from);
-        const float *x = (const float *)zx_slot_at(s, u->param_slot) + (u->param_whole ? from : 0);
-        return copy_padded(s, at, flat + s->rank * row + m->at, x, n, u->shard, q);
+        return pack_piece(s, at, l, m, s->rank,
+                          zx_gpu_element(s, u->param_slot, u->param_whole ? from : 0, size), n, q);
     }
-    const float *x = zx_slot_at(s, m->part != ZX_NONE ? m->part : m->slot);
     bool ok = true;
     for (uint32_t r = 0; r < s->ranks && ok; r++) {
         const int64_t n = zx_unit_piece(u, r, &from);
-        ok = copy_padded(s, at, flat + r * row + m->at, x + from, n, u->shard, q);
+        ok = pack_piece(s, at, l, m, r, zx_gpu_element(s, made, from, size), n, q);
     }
     return ok;
 }
@@ -120,11 +130,10 @@ static bool run_pack(zx_session *s, uint32_t at, const zx_insn *i, cudaStream_t 
 {
     const zx_plan *p = s->plan;
     const zx_launch *l = &p->launches[i->a];
-    const uint64_t row = zx_launch_row(p, l);
     const bool gathers = zx_launch_gathers(p, l);
     bool ok = true;
     for (uint32_t k = l->member; k < l->member + l->n_members && ok; k++)
-        ok = pack_member(s, at, &p->members[k], gathers, zx_slot_at(s, l->flat), row, q);
+        ok = pack_member(s, at, l, &p->members[k], gathers, q);
     return ok;
 }
 
@@ -133,14 +142,15 @@ static bool run_unpack(zx_session *s, uint32_t at, const zx_insn *i, cudaStream_
     const zx_plan *p = s->plan;
     const zx_launch *l = &p->launches[i->a];
     const uint64_t row = zx_launch_row(p, l);
-    const float *flat = zx_slot_at(s, l->flat);
     bool ok = true;
     for (uint32_t k = l->member; k < l->member + l->n_members; k++) {
         const zx_member *m = &p->members[k];
-        const int64_t shard = p->units[m->unit].shard; // with its pad, which is 0
-        float *to = zx_slot_at(s, m->slot);
+        const uint32_t size = p->units[m->unit].param_bytes;
+        const uint64_t shard = (uint64_t)p->units[m->unit].shard * size; // with its pad, which is 0
+        unsigned char *to = zx_slot_at(s, m->slot);
         for (uint32_t r = 0; r < s->ranks && ok; r++)
-            ok = copy(s, at, to + r * shard, flat + r * row + m->at, shard, q);
+            ok = copy(s, at, to + r * shard,
+                      zx_gpu_element(s, l->flat, (int64_t)(r * row + m->at), size), shard, q);
     }
     return ok;
 }
@@ -148,8 +158,9 @@ static bool run_unpack(zx_session *s, uint32_t at, const zx_insn *i, cudaStream_
 static bool run_bucket(zx_session *s, uint32_t at, const zx_insn *i, cudaStream_t q)
 {
     const zx_member *m = &s->plan->members[s->plan->launches[i->a].member + i->b];
+    const zx_unit *u = &s->plan->units[m->unit];
     return copy(s, at, zx_slot_at(s, m->part), zx_slot_at(s, m->slot),
-                s->plan->units[m->unit].numel, q);
+                (uint64_t)u->numel * u->param_bytes, q);
 }
 
 // ---- collectives --------------------------------------------------------------------------------
@@ -222,9 +233,10 @@ static bool sum_squares(zx_session *s, uint32_t at, cudaStream_t q)
         int64_t from;
         const int64_t n = zx_unit_piece(unit, s->rank, &from);
         if (unit->grad_slot == ZX_NONE || n <= 0) continue;
-        const float *x = (const float *)zx_slot_at(s, unit->grad_slot);
-        if (zx_cuda_square_sum(x + (unit->grad_whole ? from : 0), n, g->work, &g->sums[u], g->at,
-                               err) != ZX_OK)
+        const uint32_t size = unit->grad_bytes;
+        const void *x = zx_gpu_element(s, unit->grad_slot, unit->grad_whole ? from : 0, size);
+        if (zx_cuda_square_sum_of(zx_unit_type(s, size), x, n, g->work, &g->sums[u], g->at, err) !=
+            ZX_OK)
             return zx_gpu_fail(s, at, err);
     }
     return zx_gpu_check(
@@ -259,8 +271,14 @@ static bool run_update(zx_session *s, uint32_t at, const zx_insn *i, cudaStream_
     if (!s->applied || u->grad_slot == ZX_NONE) return true;
     if (!u->state_whole) n = zx_unit_piece(u, s->rank, &from);
     if (n <= 0) return true;
-    float *p = (float *)zx_slot_at(s, u->param_slot) + (u->param_whole ? from : 0);
-    const float *g = (const float *)zx_slot_at(s, u->grad_slot) + (u->grad_whole ? from : 0);
+    void *param = zx_gpu_element(s, u->param_slot, u->param_whole ? from : 0, u->param_bytes);
+    const bool mixed = u->master_slot != ZX_NONE;
+    const zx_mixed x = {
+        .low_type = mixed ? zx_unit_type(s, u->param_bytes) : ZX_F32,
+        .g_type = zx_unit_type(s, u->grad_bytes),
+        .low = mixed ? param : NULL,
+        .g = zx_gpu_element(s, u->grad_slot, u->grad_whole ? from : 0, u->grad_bytes)};
+    float *p = mixed ? zx_slot_at(s, u->master_slot) : param;
     float *state[2];
     for (uint32_t k = 0; k < 2; k++)
         state[k] = u->state_slot[k] == ZX_NONE ? NULL : zx_slot_at(s, u->state_slot[k]);
@@ -269,9 +287,10 @@ static bool run_update(zx_session *s, uint32_t at, const zx_insn *i, cudaStream_
     const zx_sgd_args sgd = zx_exec_sgd(s, u);
     const zx_optim_kind kind = s->o.optim.kind;
     const zx_status st =
-        kind == ZX_OPTIM_ADAM   ? zx_cuda_adam(p, g, state[0], state[1], n, &adam, s->gpu->at, err)
-        : kind == ZX_OPTIM_LION ? zx_cuda_lion(p, g, state[0], n, &lion, s->gpu->at, err)
-                                : zx_cuda_sgd(p, g, state[0], n, &sgd, s->gpu->at, err);
+        kind == ZX_OPTIM_ADAM
+            ? zx_cuda_adam_mixed(p, &x, state[0], state[1], n, &adam, s->gpu->at, err)
+        : kind == ZX_OPTIM_LION ? zx_cuda_lion_mixed(p, &x, state[0], n, &lion, s->gpu->at, err)
+                                : zx_cuda_sgd_mixed(p, &x, state[0], n, &sgd, s->gpu->at, err);
     return st == ZX_OK || zx_gpu_fail(s, at, err);
 }
 

@@ -65,14 +65,23 @@ typedef struct zx_gpu {
 
 #define ZX_GPU_WINDOW ((uint64_t)1 << 20)
 
-// ---- comm_sum.c: what reductions share ----------------------------------------------------------
-uint64_t zx_gpu_row(const zx_plan *p, const zx_launch *l); // elements that a rank adds up, padded
-// Where this rank has what rank r is to add up of a member, whose piece begins at `from`.
-const float *zx_gpu_operand(const zx_session *s, const zx_launch *l, const zx_member *m, uint32_t r,
-                            int64_t from);
+// ---- comm_sum.c: what collectives share ---------------------------------------------------------
+// Elements of a unit in a slot of it, from `at` on; `bytes` each.
+static inline unsigned char *zx_gpu_element(const zx_session *s, uint32_t slot, int64_t at,
+                                            uint32_t bytes)
+{
+    return (unsigned char *)zx_slot_at(s, slot) + at * (int64_t)bytes;
+}
+// A row of a launch has a shard of each member, padded, in the type that parameters and gradients
+// travel in: bytes of one of them, and of all.
+uint64_t zx_gpu_place(const zx_unit *u);
+uint64_t zx_gpu_row(const zx_plan *p, const zx_launch *l);
+// Where this rank has what rank r is to add up of a member, whose piece begins at element `from`.
+const void *zx_gpu_operand(const zx_session *s, const zx_launch *l, const zx_member *m, uint32_t r,
+                           int64_t from);
 // Adds up this rank's pieces: `rows` has one row a rank.
-bool zx_gpu_add_up(zx_session *s, uint32_t at, const zx_launch *l, const float *rows, bool add,
-                   cudaStream_t q);
+bool zx_gpu_add_up(zx_session *s, uint32_t at, const zx_launch *l, const unsigned char *rows,
+                   bool add, cudaStream_t q);
 
 // ---- fault.c ------------------------------------------------------------------------------------
 // Each keeps why the run is lost, the first time, and returns false. `at`: the instruction whose

@@ -393,7 +393,10 @@ static ncclResult_t done(ncclResult_t e)
 
 static uint64_t bytes_of(size_t count, ncclDataType_t type)
 {
-    return type == ncclFloat32 ? 4 * (uint64_t)count : count;
+    const uint64_t size = type == ncclFloat32                           ? 4
+                          : type == ncclFloat16 || type == ncclBfloat16 ? 2
+                                                                        : 1;
+    return size * count;
 }
 
 ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,

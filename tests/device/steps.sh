@@ -1,6 +1,6 @@
 # steps.sh - tests/device.sh: its steps, and how what they find becomes a table and JSON.
 # SPDX-License-Identifier: Apache-2.0
-sizes=(124m 1.5b)
+sizes=(124m 124m-bf16 1.5b 1.5b-bf16) # a GPT-2, and what it is trained in where that isn't float32
 bad=0
 NONE='stand-in: proves logic, not speed'
 
@@ -95,6 +95,9 @@ reference_cases() {
     for ranks in "1 rank" "2 ranks" "3 ranks"; do
         ZX_CASES_OPTIONS="--comm shm" ZX_ROWS="$of $ranks*" rows_of cases "$ranks" cases || ok=1
     done
+    of='*?16*' # bf16 and fp16, on as many ranks as each row says
+    [ -z "$standin" ] || of='gpt2 bf16'
+    ZX_CASES_OPTIONS="--comm shm" ZX_ROWS="$of" rows_of cases "16 bits" cases || ok=1
     return $ok
 }
 
@@ -114,9 +117,10 @@ copy_overlap() {
     figure overlap "both beside a kernel" "$share" "of what can be hidden"
 }
 
-configure() { # BATCH
+configure() { # BATCH [bf16]
     printf '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": %d, "gradient_clipping": 1.0,
-        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}\n' "$1" >"$out/config.json"
+        "bf16": {"enabled": %s}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}\n' \
+        "$1" "$([ "${2:-}" = bf16 ] && echo true || echo false)" >"$out/config.json"
 }
 
 # MODEL OPTIONS... - trains synthetic tokens on the GPU.
@@ -154,17 +158,18 @@ operators() {
         END { for (op in seen) printf "%s %.3f %.3f\n", op, t["p", op] / 1000, t["m", op] / 1000 }' | sort -k 3,3nr -k 1,1
 }
 
-# SIZE - steps of a GPT-2: tokens a second, what of the data sheet's products, idle time, predicted against measured.
+# SIZE[-bf16] - steps of a GPT-2: tokens a second, what of the data sheet's products, idle time, predicted against measured.
 gpt2() {
-    local size=$1 name=gpt2-$1 batch=8 sequence=1024 steps=12 set=() layers=12 width=768 params peak median
+    local size=${1%-bf16} name=gpt2-$1 type=float32 key=peak batch=8 sequence=1024 steps=12 set=() layers=12 width=768 params peak median
     [ "$size" = 124m ] || { batch=2 steps=6 layers=48 width=1600; }
+    [ "$size" = "$1" ] || type=bf16 key=peak_16
     if [ -n "$standin" ]; then
         batch=2 sequence=16 steps=3 layers=2 width=16
         set=(--set layers=2 --set width=16 --set heads=2 --set vocab=64 --set context=16)
     fi
     local model=$out/$name.onnx
     "$zerox" new gpt2 --preset "$size" "${set[@]}" --set "sequence=$sequence" --force -o "$model" || return 1
-    configure "$batch"
+    configure "$batch" "$type"
     within 60 "$zerox" plan "$model" --config "$out/config.json" --backend cuda --ranks 1 --budget 80% --format trace \
         -o "$out/$name.predicted.json"
     case $? in
@@ -180,14 +185,14 @@ gpt2() {
         train "$model" --ranks 1 --budget 80% --steps "$steps" --log "$out/$name.jsonl" --profile "$out/$name.measured.json" || return 1
     fi
     params=$(sed -n 's/.*"parameters": \([0-9]*\).*/\1/p' "$out/run/config.json" | head -n 1)
-    peak=$(sed -n 's/.*"peak": \([0-9.e+]*\).*/\1/p' "$out/machine.json" | head -n 1)
+    peak=$(sed -n 's/.*"'$key'": \([0-9.e+]*\).*/\1/p' "$out/machine.json" | head -n 1)
     median=$(sed -n 's/.*"step_seconds": \([0-9.e+-]*\).*/\1/p' "$out/$name.jsonl" | tail -n +3 | sort -g | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }')
     local flops=$(awk -v n="$params" -v l="$layers" -v d="$width" -v t="$sequence" -v b="$batch" \
         'BEGIN { printf "%.6g", b * t * (6 * n + 12 * l * d * t) }')
-    put "$name" "a step" "$batch x $sequence tokens, $params parameters, float32"
+    put "$name" "a step" "$batch x $sequence tokens, $params parameters, $type"
     figure "$name" "step, median" "$(awk -v s="$median" 'BEGIN { printf "%.2f", 1000 * s }')" ms
     figure "$name" "tokens/s" "$(awk -v s="$median" -v n=$((batch * sequence)) 'BEGIN { printf "%.0f", n / s }')"
-    figure "$name" "MFU of float32's data sheet" "$(awk -v f="$flops" -v s="$median" -v p="$peak" 'BEGIN { printf "%.3f", f / s / p }')"
+    figure "$name" "MFU of $type's data sheet" "$(awk -v f="$flops" -v s="$median" -v p="$peak" 'BEGIN { printf "%.3f", f / s / p }')"
     compare_timelines "$name"
 }
 

@@ -75,6 +75,12 @@ static const run runs[] = {
     HALVES("bert", "--ranks 2 --stage 2 --recompute full"),
     HALVES("convnet", "--ranks 4 --stage 3 --budget min"),
     {"llama bf16 saved at half, then on 1 rank", "llama", 2, 2, 3, NULL, "bf16", 0.01, "--ranks 1"},
+    {"bert bf16, 3 ranks, stage 1", "bert", 3, 1, 1, NULL, "bf16", 0.01, NULL},
+    {"gpt2 bf16, 3 ranks, recomputed", "gpt2", 3, 1, 3, "--recompute full --budget min", "bf16",
+     0.01, NULL},
+    {"llama fp16, 3 ranks, stage 2", "llama", 3, 1, 2, NULL, "fp16", 0.005, NULL},
+    {"vit fp16, 2 ranks, stage 0", "vit", 2, 1, 0, NULL, "fp16", 0.005, NULL},
+    {"convnet bf16, 2 ranks, accumulate 2", "convnet", 2, 2, 3, NULL, "bf16", 0.01, NULL},
 };
 
 static json_t *load(const char *model)
@@ -274,7 +280,6 @@ int main(void)
     if (rows != NULL) cmocka_set_test_filter(rows);
     // 5 and a model's 12 runs have no divisor in common: every kind of run, of two models or three.
     for (size_t i = 0; i < ZX_COUNT(runs); i += test_few() ? 5 : 1)
-        if (runs[i].type == NULL || sizeof ZX_CASES_ON == 1) // GPUs train in float32 only
-            tests[n++] = zx_case(runs[i].name, test_run, &runs[i]);
+        tests[n++] = zx_case(runs[i].name, test_run, &runs[i]);
     return _cmocka_run_group_tests("cases", tests, n, NULL, NULL);
 }

@@ -484,40 +484,36 @@ static void test_optim(void **state)
 #define FP16 "\"fp16\": {\"enabled\": true}"
 static const struct precision_row {
     const char *name, *json;
-    bool halves;
     zx_precision want;
     uint32_t accumulate;
     const char *cause; // NULL: it is taken
 } precisions[] = {
-    {"nothing is float32", "{}", false, ZX_PREC_F32, 0, NULL},
-    {"fp16", "{" FP16 "}", true, ZX_PREC_F16, 4, NULL},
-    {"bf16 by its alias", "{\"bfloat16\": {\"enabled\": true}}", true, ZX_PREC_BF16, 4, NULL},
-    {"no bf16 on GPUs", "{" BF16 "}", false, 0, 0,
-     "bf16.enabled = true is not supported on GPUs: trained there in float32 by this version"},
-    {"nor fp16", "{" FP16 "}", false, 0, 0, "fp16.enabled = true is not supported on GPUs"},
-    {"both", "{" BF16 ", " FP16 "}", true, 0, 0, "both true"},
-    {"sums in float32", "{" BF16 ", \"data_types\": {\"grad_accum_dtype\": \"fp32\"}}", true,
+    {"nothing is float32", "{}", ZX_PREC_F32, 0, NULL},
+    {"fp16", "{" FP16 "}", ZX_PREC_F16, 4, NULL},
+    {"bf16 by its alias", "{\"bfloat16\": {\"enabled\": true}}", ZX_PREC_BF16, 4, NULL},
+    {"both", "{" BF16 ", " FP16 "}", 0, 0, "both true"},
+    {"sums in float32", "{" BF16 ", \"data_types\": {\"grad_accum_dtype\": \"fp32\"}}",
      ZX_PREC_BF16, 4, NULL},
-    {"sums in bf16", "{" BF16 ", \"data_types\": {\"grad_accum_dtype\": \"torch.bfloat16\"}}", true,
+    {"sums in bf16", "{" BF16 ", \"data_types\": {\"grad_accum_dtype\": \"torch.bfloat16\"}}",
      ZX_PREC_BF16, 2, NULL},
-    {"sums in the other half", "{" BF16 ", \"data_types\": {\"grad_accum_dtype\": \"half\"}}", true,
-     0, 0, "grad_accum_dtype = \"fp16\" is not supported: gradients are made in bf16"},
-    {"sums of float32 in bf16", "{\"data_types\": {\"grad_accum_dtype\": \"bf16\"}}", false, 0, 0,
+    {"sums in the other half", "{" BF16 ", \"data_types\": {\"grad_accum_dtype\": \"half\"}}", 0, 0,
+     "grad_accum_dtype = \"fp16\" is not supported: gradients are made in bf16"},
+    {"sums of float32 in bf16", "{\"data_types\": {\"grad_accum_dtype\": \"bf16\"}}", 0, 0,
      "gradients are made in fp32"},
     {"float32 stated",
      "{\"data_types\": {\"grad_accum_dtype\": \"fp32\", \"param_dtype\": "
      "\"fp32\"}, \"communication_data_type\": \"float32\"}",
-     true, ZX_PREC_F32, 4, NULL},
-    {"parameters of another type", "{" FP16 ", \"data_types\": {\"param_dtype\": \"bf16\"}}", true,
-     0, 0, "param_dtype = \"bf16\" is not supported: parameters are fp16 here"},
-    {"communication in half", "{\"communication_data_type\": \"fp16\"}", false, 0, 0,
+     ZX_PREC_F32, 4, NULL},
+    {"parameters of another type", "{" FP16 ", \"data_types\": {\"param_dtype\": \"bf16\"}}", 0, 0,
+     "param_dtype = \"bf16\" is not supported: parameters are fp16 here"},
+    {"communication in half", "{\"communication_data_type\": \"fp16\"}", 0, 0,
      "communication_data_type = \"fp16\" is not supported"},
-    {"communication in what is made", "{" FP16 ", \"communication_data_type\": \"fp16\"}", true,
+    {"communication in what is made", "{" FP16 ", \"communication_data_type\": \"fp16\"}",
      ZX_PREC_F16, 4, NULL},
-    {"communication in more", "{" FP16 ", \"communication_data_type\": \"fp32\"}", true,
-     ZX_PREC_F16, 4, NULL},
-    {"communication in the other half", "{" FP16 ", \"communication_data_type\": \"bf16\"}", true,
-     0, 0, "gradients travel as they are made, in fp16 here"},
+    {"communication in more", "{" FP16 ", \"communication_data_type\": \"fp32\"}", ZX_PREC_F16, 4,
+     NULL},
+    {"communication in the other half", "{" FP16 ", \"communication_data_type\": \"bf16\"}", 0, 0,
+     "gradients travel as they are made, in fp16 here"},
 };
 
 static void test_precision(void **state)
@@ -532,7 +528,7 @@ static void test_precision(void **state)
     assert_zx_ok(zx_config_parse("z", row->json, strlen(row->json), false, &mem, &c, &notes, &err),
                  &err);
     assert_int_equal(notes.n, 0);
-    const zx_status st = zx_config_precision(&c, row->halves, &got, &accumulate, &err);
+    const zx_status st = zx_config_precision(&c, &got, &accumulate, &err);
     if (row->cause != NULL) {
         assert_int_equal(st, ZX_E_USAGE);
         if (!causes_have(&err, row->cause)) fail_msg("said: %s", err.cause[0]);

@@ -24,7 +24,12 @@ typedef enum ncclResult {
     ZX_STANDIN_NCCL_RESULTS(X)
 #undef X
 } ncclResult_t;
-typedef enum ncclDataType { ncclUint8 = 1, ncclFloat32 = 7 } ncclDataType_t;
+typedef enum ncclDataType {
+    ncclUint8 = 1,
+    ncclFloat16 = 6,
+    ncclFloat32 = 7,
+    ncclBfloat16 = 9
+} ncclDataType_t;
 typedef enum ncclRedOp { ncclSum = 0 } ncclRedOp_t;
 
 #define NCCL_UNIQUE_ID_BYTES 128
