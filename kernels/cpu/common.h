@@ -44,6 +44,10 @@ typedef void zx_range_fn(void *ctx, int64_t from, int64_t to);
 // piece on the calling thread where n is less than `grain`. What fn computes for an index must not
 // depend on the range it comes in.
 void zx_split(int threads, int64_t n, int64_t align, int64_t grain, zx_range_fn *fn, void *ctx);
+// Long streams from memory, a line of the cache at a time: where each needs much work, or they are
+// many, a processor foresees too little and is told what comes (it may lie behind the end).
+#define ZX_LINE 16     // floats of a line
+#define ZX_AHEAD 1024  // floats
 #define ZX_GRAIN 16384 // elements of a cheap loop worth a second thread (about 5 us)
 
 // Zero bytes, by all threads.

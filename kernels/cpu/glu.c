@@ -41,8 +41,8 @@ static inline float gelu_tanh_q(float x, float s, float alpha ZX_UNUSED)
     {                                                                                              \
         ZX_SIMD for (int64_t i = 0; i < n; i++) y[i] = a[i] * f##_s(a[i], alpha) * b[i];           \
     }                                                                                              \
-    ZX_CLONES static void f##_gate_grad(const float *dys, const float *as, const float *bs,        \
-                                        float *da, float *db, int64_t n, float alpha)              \
+    static inline void f##_some(const float *dys, const float *as, const float *bs, float *da,     \
+                                float *db, int64_t n, float alpha)                                 \
     {                                                                                              \
         ZX_SIMD for (int64_t i = 0; i < n; i++)                                                    \
         {                                                                                          \
@@ -50,6 +50,20 @@ static inline float gelu_tanh_q(float x, float s, float alpha ZX_UNUSED)
             da[i] = dy * b * (s + f##_q(a, s, alpha));                                             \
             db[i] = dy * (a * s);                                                                  \
         }                                                                                          \
+    }                                                                                              \
+    ZX_CLONES static void f##_gate_grad(const float *dys, const float *as, const float *bs,        \
+                                        float *da, float *db, int64_t n, float alpha)              \
+    {                                                                                              \
+        int64_t i = 0;                                                                             \
+        for (; i + ZX_LINE <= n; i += ZX_LINE) {                                                   \
+            __builtin_prefetch(dys + i + ZX_AHEAD);                                                \
+            __builtin_prefetch(as + i + ZX_AHEAD);                                                 \
+            __builtin_prefetch(bs + i + ZX_AHEAD);                                                 \
+            __builtin_prefetch(da + i + ZX_AHEAD, 1);                                              \
+            __builtin_prefetch(db + i + ZX_AHEAD, 1);                                              \
+            f##_some(dys + i, as + i, bs + i, da + i, db + i, ZX_LINE, alpha);                     \
+        }                                                                                          \
+        f##_some(dys + i, as + i, bs + i, da + i, db + i, n - i, alpha);                           \
     }
 // clang-format on
 MODES(X)

@@ -26,19 +26,16 @@ static inline void adam_some(float *restrict p, const float *restrict g, float *
     }
 }
 
-#define LINE 16    // floats of a cache line
-#define AHEAD 1024 // floats: four streams, three of them written, are more than processors foresee
-
 ZX_CLONES static void adam_loop(float *restrict p, const float *restrict g, float *restrict m,
                                 float *restrict v, int64_t n, zx_adam_numbers a)
 {
     int64_t i = 0;
-    for (; i + LINE <= n; i += LINE) {
-        __builtin_prefetch(p + i + AHEAD, 1);
-        __builtin_prefetch(m + i + AHEAD, 1);
-        __builtin_prefetch(v + i + AHEAD, 1);
-        __builtin_prefetch(g + i + AHEAD, 0);
-        adam_some(p + i, g + i, m + i, v + i, LINE, a);
+    for (; i + ZX_LINE <= n; i += ZX_LINE) {
+        __builtin_prefetch(p + i + ZX_AHEAD, 1);
+        __builtin_prefetch(m + i + ZX_AHEAD, 1);
+        __builtin_prefetch(v + i + ZX_AHEAD, 1);
+        __builtin_prefetch(g + i + ZX_AHEAD, 0);
+        adam_some(p + i, g + i, m + i, v + i, ZX_LINE, a);
     }
     adam_some(p + i, g + i, m + i, v + i, n - i, a);
 }

@@ -32,15 +32,13 @@ ZX_CLONES double zx_row_sum(const float *x, int64_t n)
     LANE_SUM((double)x[k]);
 }
 
-// Gradients come from memory for their norm: of one stream alone a processor foresees too little.
-// What is fetched may lie behind the end; nothing comes of it.
+// Gradients come from memory for their norm.
 ZX_CLONES double zx_row_sum_square(const float *x, int64_t n)
 {
-    enum { AHEAD = 1024 };
     double lane[ZX_LANES] = {0};
     int64_t i = 0;
     for (; i + ZX_LANES <= n; i += ZX_LANES) {
-        __builtin_prefetch(x + i + AHEAD);
+        __builtin_prefetch(x + i + ZX_AHEAD);
         ZX_SIMD for (int j = 0; j < ZX_LANES; j++) lane[j] += (double)x[i + j] * (double)x[i + j];
     }
     for (int64_t k = i; k < n; k++) lane[k - i] += (double)x[k] * (double)x[k];

@@ -55,8 +55,8 @@ static inline float silu_grad(float x, float a)
 #define MISH_D(x) mish_grad(x)
 #define ZX_UNARY(id, alpha, f)
 #define ZX_UNARY_GRAD(id, alpha, f, expr)                                                          \
-    ZX_CLONES static void grad_##id(const float *dys, const float *xs, float *out, int64_t n,      \
-                                    const args *p ZX_UNUSED)                                       \
+    static inline void some_##id(const float *dys, const float *xs, float *out, int64_t n,         \
+                                 const args *p ZX_UNUSED)                                          \
     {                                                                                              \
         const float A ZX_UNUSED = p->a, B ZX_UNUSED = p->b, G ZX_UNUSED = p->g;                    \
         ZX_SIMD for (int64_t i = 0; i < n; i++)                                                    \
@@ -64,6 +64,18 @@ static inline float silu_grad(float x, float a)
             const float dy = dys[i], x = xs[i];                                                    \
             out[i] = expr;                                                                         \
         }                                                                                          \
+    }                                                                                              \
+    ZX_CLONES static void grad_##id(const float *dys, const float *xs, float *out, int64_t n,      \
+                                    const args *p)                                                 \
+    {                                                                                              \
+        int64_t i = 0;                                                                             \
+        for (; i + ZX_LINE <= n; i += ZX_LINE) {                                                   \
+            __builtin_prefetch(dys + i + ZX_AHEAD);                                                \
+            __builtin_prefetch(xs + i + ZX_AHEAD);                                                 \
+            __builtin_prefetch(out + i + ZX_AHEAD, 1);                                             \
+            some_##id(dys + i, xs + i, out + i, ZX_LINE, p);                                       \
+        }                                                                                          \
+        some_##id(dys + i, xs + i, out + i, n - i, p);                                             \
     }
 #include "kernels/unary.def"
 #undef ZX_UNARY_GRAD
