@@ -172,6 +172,14 @@ static void allow_tf32(zx_job *job)
                 "zerox.matmul_precision has no effect here: this host's cores multiply float32");
 }
 
+// What a model of float32 has no use for.
+static void note_float32(zx_job *job)
+{
+    static const char *const key = "zero_optimization.stage3_gather_16bit_weights_on_model_save";
+    if (job->precision != ZX_PREC_F32 || !zx_config_get(&job->config, key)->b) return;
+    zx_note(&job->notes, &job->mem, "%s has no effect: the parameters are float32", key);
+}
+
 static zx_status read_config(zx_job *job, zx_err *err)
 {
     const zx_options *o = job->o;
@@ -209,6 +217,7 @@ static zx_status read_config(zx_job *job, zx_err *err)
     job->seed = (uint64_t)zx_config_get(&job->config, "zerox.seed")->i;
     ZX_TRY(resolve_config(job, err));
     allow_tf32(job);
+    note_float32(job);
     const zx_config_value *budget = zx_config_get(&job->config, "zerox.budget");
     const uint64_t usable = zx_site_usable(&job->site, job->ranks);
     return zx_budget_parse(budget->has ? budget->text : NULL, usable, job->ranks, &job->budget,

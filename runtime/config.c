@@ -385,7 +385,9 @@ static void read_key(reading *r, uint32_t index, const char *path, bool by_other
     const char *word = json_string_value(j), *own; // "auto" is also a word of some keys' own
     const bool choice = (row->type == ZX_KEY_CHOICE || row->type == ZX_KEY_WORDS) && word != NULL &&
                         parse_choice(row->words, word, r->c->mem, &own);
-    if (!choice && word != NULL && strcmp(word, "auto") == 0) {
+    // Hugging Face's Trainer fills in DeepSpeed's keys and knows none of ours.
+    const bool filled = strncmp(path, "zerox.", 6) != 0;
+    if (!choice && filled && word != NULL && strcmp(word, "auto") == 0) {
         zx_config_auto(row, r->c->mem, v);
         return;
     }

@@ -152,6 +152,15 @@ static void freeze(zx_job *job, zx_param *params, zx_err *err)
                 n);
 }
 
+// A frozen parameter has no rate and no decay, so a group of such alone changes nothing.
+static bool all_frozen(const zx_job *job, uint32_t k)
+{
+    const zx_graph *g = &job->forward;
+    for (uint32_t i = 0; i < g->n_params; i++)
+        if (job->group_of[i] == k && !g->params[i].frozen) return false;
+    return true;
+}
+
 static bool fits(const zx_graph *g, const zx_param *p, const zx_param_group *x)
 {
     if (x->max_dims >= 0 && (int64_t)g->values[p->value].type.shape.rank > x->max_dims)
@@ -196,6 +205,9 @@ static void group(zx_job *job, zx_err *err)
                     KEY "[%u]: no parameter is left for it: the first group that "
                         "fits counts, and max_dims leaves out what has more dimensions",
                     k);
+        else if (x->n_params > 0 && all_frozen(job, k))
+            ZX_FAIL(err, ZX_E_USAGE,
+                    KEY "[%u] changes nothing: all its parameters are frozen (zerox.freeze)", k);
     }
 }
 

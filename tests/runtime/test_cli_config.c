@@ -18,6 +18,11 @@ static const cli_row rows[] = {
      "command line\n",
      NULL},
     {"no effect", {EXPLAIN, "good.json"}, 0, "no effect:\n  wandb.enabled  true", NULL},
+    {"16 bits of float32",
+     {"plan", MLP, "--config", "gather.json"},
+     0,
+     NULL,
+     "stage3_gather_16bit_weights_on_model_save has no effect: the parameters are float32"},
     {"nothing is refused", {EXPLAIN, "good.json"}, 0, "would be refused: nothing\n", NULL},
     {"the model's batch", {EXPLAIN, "empty.json", MLP}, 0, " model", NULL},
     {"a model that contradicts",
@@ -61,6 +66,8 @@ static int make_files(void **state)
     if (cli_setup(state) != 0) return 1;
     cli_write("good.json", "{\"train_batch_size\": 8, \"wandb\": {\"enabled\": true}}");
     cli_write("empty.json", "{}");
+    cli_write("gather.json",
+              "{\"zero_optimization\": {\"stage3_gather_16bit_weights_on_model_save\": true}}");
     cli_write("batch.json", "{\"train_micro_batch_size_per_gpu\": 5}");
     cli_write("bad.json", "{\"sparse_gradients\": true, \"stge\": 3}");
     cli_write("odd.json", "{\"stge\": 3}");

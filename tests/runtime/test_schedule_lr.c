@@ -137,6 +137,10 @@ static const struct run_row {
     {"the optimizer's rate counts for nothing",
      "{\"optimizer\": {\"params\": {\"lr\": 1}}, \"scheduler\": {\"type\": \"LRRangeTest\"}}", 1,
      NULL, "optimizer.params.lr 1 has no effect", 1e-3, 1e-3, NULL},
+    {"but for the rates of groups, which are multiples of it",
+     "{\"optimizer\": {\"params\": {\"lr\": 1}}, \"scheduler\": {\"type\": \"LRRangeTest\"}, "
+     "\"zerox\": {\"param_groups\": [{\"max_dims\": 1, \"lr\": 2}]}}",
+     1, NULL, NULL, 1e-3, 1e-3, NULL},
     {"betas that SGD hasn't",
      "{\"optimizer\": {\"type\": \"SGD\"}, \"scheduler\": {\"type\": \"OneCycle\", \"params\": "
      "{" CYCLE "}}}",
