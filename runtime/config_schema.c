@@ -9,6 +9,8 @@
 #include "runtime/config.h"
 #include "runtime/config_row.h"
 
+#define OURS "own_" // before the name of what keys of ours refer to
+
 // What each type takes: a value of its own, or the same in quotes. ' stands for ".
 static const struct {
     const char *name;
@@ -35,19 +37,32 @@ static const struct {
     {"any", false, "true"},
 };
 
+static void put_def(json_t *all, size_t i, const char *before, const char *none)
+{
+    zx_text t = {0}, name = {0};
+    zx_text_put(&t, "{'anyOf': [%s%s]}", defs[i].any_of, defs[i].or_none ? none : "");
+    zx_text_put(&name, "%s%s", before, defs[i].name);
+    for (size_t k = 0; k < t.n; k++)
+        if (t.at[k] == '\'') t.at[k] = '"';
+    json_object_set_new(all, name.at, json_loads(t.at, 0, NULL));
+    zx_text_free(&t);
+    zx_text_free(&name);
+}
+
+// Each twice: "auto" is for DeepSpeed's keys, not for ours.
 static json_t *load_defs(void)
 {
     json_t *all = json_object();
     for (size_t i = 0; i < ZX_COUNT(defs); i++) {
-        zx_text t = {0};
-        zx_text_put(&t, "{'anyOf': [%s%s]}", defs[i].any_of,
-                    defs[i].or_none ? ", {'const': 'auto'}, {'type': 'null'}" : "");
-        for (size_t k = 0; k < t.n; k++)
-            if (t.at[k] == '\'') t.at[k] = '"';
-        json_object_set_new(all, defs[i].name, json_loads(t.at, 0, NULL));
-        zx_text_free(&t);
+        put_def(all, i, "", ", {'const': 'auto'}, {'type': 'null'}");
+        if (defs[i].or_none) put_def(all, i, OURS, ", {'type': 'null'}");
     }
     return all;
+}
+
+static bool is_ours(const zx_config_row *row)
+{
+    return strncmp(row->path, "zerox.", 6) == 0 && row->type != ZX_KEY_ANY;
 }
 
 static const char *const def_of[] = {
@@ -57,10 +72,10 @@ static const char *const def_of[] = {
     [ZX_KEY_OBJECT] = "object", [ZX_KEY_SWITCH] = "switch", [ZX_KEY_ANY] = "any"};
 
 // "a|b|c: ..." in any case of letters.
-static void put_words(json_t *schema, const char *words)
+static void put_words(json_t *schema, const char *words, bool ours)
 {
     zx_text pattern = {0};
-    zx_text_put(&pattern, "^(auto|");
+    zx_text_put(&pattern, ours ? "^(" : "^(auto|");
     for (const char *at = words; *at != '\0' && *at != ':'; at++) {
         const char low = *at >= 'A' && *at <= 'Z' ? (char)(*at + 32) : *at;
         if (low >= 'a' && low <= 'z')
@@ -80,10 +95,11 @@ static json_t *key_schema(const zx_config_row *row, const char *name, zx_arena *
     zx_config_value v;
     zx_text value = {0};
     if (row->type == ZX_KEY_CHOICE)
-        put_words(schema, row->words);
+        put_words(schema, row->words, is_ours(row));
     else
         json_object_set_new(schema, "$ref",
-                            json_string(zx_arena_printf(mem, "#/$defs/%s", def_of[row->type])));
+                            json_string(zx_arena_printf(
+                                mem, "#/$defs/%s%s", is_ours(row) ? OURS : "", def_of[row->type])));
     const bool other = strcmp(name, row->path) != 0;
     if (other || row->words[0] != '\0')
         json_object_set_new(schema, "description",
