@@ -315,18 +315,29 @@ static void put(void *at, cudaDataType t, uint64_t i, float x)
         ((uint16_t *)at)[i] = t == CUDA_R_16F ? si_to_f16(x) : si_to_bf16(x);
 }
 
-// Element i of an operand as it is multiplied: TF32 has 10 bits behind the point.
-static double factor(const problem *p, const void *at, cudaDataType t, uint64_t i)
+static uint64_t reach(const struct zx_standin_layout *l) // bytes from the first element on
 {
-    uint32_t bits;
-    float x = get(at, t, i);
-    if (p->desc.compute != CUBLAS_COMPUTE_32F_FAST_TF32 || t != CUDA_R_32F || !isfinite(x))
-        return (double)x;
-    memcpy(&bits, &x, sizeof bits);
-    bits += 0xfffu + (bits >> 13 & 1u);
-    bits &= ~0x1fffu;
-    memcpy(&x, &bits, sizeof x);
-    return (double)x;
+    const uint64_t one = (l->columns - 1) * (uint64_t)l->ld + l->rows;
+    return ((uint64_t)(l->batch - 1) * (uint64_t)l->stride + one) * bytes_of(l->type);
+}
+
+// An operand's elements as they are multiplied: TF32 has 10 bits behind the point.
+static float *factors(const problem *p, const void *at, const struct zx_standin_layout *l)
+{
+    const uint64_t n = reach(l) / bytes_of(l->type);
+    const bool rounds = p->desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && l->type == CUDA_R_32F;
+    float *x = malloc(n * sizeof *x);
+    if (x == NULL) abort();
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        x[i] = get(at, l->type, i);
+        if (!rounds || !isfinite(x[i])) continue;
+        memcpy(&bits, &x[i], sizeof bits);
+        bits += 0xfffu + (bits >> 13 & 1u);
+        bits &= ~0x1fffu;
+        memcpy(&x[i], &bits, sizeof x[i]);
+    }
+    return x;
 }
 
 static double gelu(double x)
@@ -351,15 +362,9 @@ static double finish(const problem *p, uint64_t i, uint64_t j, double y)
     return gelu(y);
 }
 
-static uint64_t reach(const struct zx_standin_layout *l) // bytes from the first element on
-{
-    const uint64_t one = (l->columns - 1) * (uint64_t)l->ld + l->rows;
-    return ((uint64_t)(l->batch - 1) * (uint64_t)l->stride + one) * bytes_of(l->type);
-}
-
 #define TILE 256
 // Column j of matrix `at` of the batch, TILE rows at a time, in the order of k.
-static void column(const problem *p, uint64_t at, uint64_t j)
+static void column(const problem *p, const float *x, const float *w, uint64_t at, uint64_t j)
 {
     const uint64_t a_row = p->desc.trans_a ? (uint64_t)p->a.ld : 1;
     const uint64_t a_k = p->desc.trans_a ? 1 : (uint64_t)p->a.ld;
@@ -372,9 +377,12 @@ static void column(const problem *p, uint64_t at, uint64_t j)
         const uint64_t n = p->d.rows - from < TILE ? p->d.rows - from : TILE;
         double sum[TILE] = {0};
         for (uint64_t k = 0; k < p->k; k++) {
-            const double y = factor(p, p->at_b, p->b.type, b + k * b_k);
-            for (uint64_t i = 0; i < n; i++)
-                sum[i] += y * factor(p, p->at_a, p->a.type, a + (from + i) * a_row + k * a_k);
+            const double y = (double)w[b + k * b_k];
+            const float *f = x + a + from * a_row + k * a_k;
+            if (a_row == 1)
+                for (uint64_t i = 0; i < n; i++) sum[i] += y * (double)f[i];
+            else
+                for (uint64_t i = 0; i < n; i++) sum[i] += y * (double)f[i * a_row];
         }
         for (uint64_t i = 0; i < n; i++) {
             double y = (double)p->alpha * sum[i];
@@ -447,8 +455,11 @@ static void run(cudaStream_t s, void *args)
         SI_WRITES(p->work, p->work_bytes);
         si_poison(p->work, p->work_bytes);
     }
+    float *const a = factors(p, p->at_a, &p->a), *const b = factors(p, p->at_b, &p->b);
     for (uint64_t at = 0; at < (uint64_t)p->d.batch; at++)
-        for (uint64_t j = 0; j < p->d.columns; j++) column(p, at, j);
+        for (uint64_t j = 0; j < p->d.columns; j++) column(p, a, b, at, j);
+    free(a);
+    free(b);
     add_up(p);
 }
 

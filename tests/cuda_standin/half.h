@@ -23,10 +23,14 @@ static inline uint16_t si_to_bf16(float x) // to nearest, ties to even
 }
 static inline float si_from_f16(uint16_t bits)
 {
-    const int e = bits >> 10 & 31, m = bits & 1023;
-    const float sign = bits >> 15 ? -1.0f : 1.0f;
-    if (e == 31) return m != 0 ? NAN : sign * INFINITY;
-    return sign * (e == 0 ? ldexpf((float)m, -24) : ldexpf((float)(m + 1024), e - 25));
+    const uint32_t rest = (uint32_t)(bits & 0x7fffu) << 13, sign = (uint32_t)(bits & 0x8000u) << 16;
+    const uint32_t exponent = rest >> 23;
+    const uint32_t u = sign | (exponent == 31 ? rest + (224u << 23) : rest + (112u << 23));
+    float x;
+    memcpy(&x, &u, sizeof x);
+    if (exponent != 0) return x;
+    x = (float)(bits & 1023u) * 0x1p-24f; // subnormal
+    return sign != 0 ? -x : x;
 }
 static inline uint16_t si_to_f16(float x) // to nearest, ties to even
 {
