@@ -11,8 +11,10 @@
 namespace
 {
 
-#define MOST_BYTES ((int64_t)128 << 20) // of scores at a time, but LEAST rows at least
-#define LEAST 64
+#ifndef ZX_LINEAR_LOSS_BYTES                      // a test has few rows at a time
+#define ZX_LINEAR_LOSS_BYTES ((int64_t)128 << 20) // of scores at a time, but so many rows at least:
+#define ZX_LINEAR_LOSS_ROWS 64
+#endif
 
 // ---- rows ---------------------------------------------------------------------------------------
 // The scores' gradients as they are multiplied, in 16 bits.
@@ -112,8 +114,9 @@ job job_of(const zx_call *c)
     j.size = x->dim[x->rank - 1];
     j.trans = zx_attr_int(c->attrs, ZX_A_TRANS_B, 1) != 0;
     j.classes = w->dim[j.trans ? 0 : 1];
-    const int64_t room = j.classes > 0 ? MOST_BYTES / 4 / j.classes : j.rows;
-    const int64_t most = room > LEAST ? room : LEAST, chunks = (j.rows + most - 1) / most;
+    const int64_t room = j.classes > 0 ? ZX_LINEAR_LOSS_BYTES / 4 / j.classes : j.rows;
+    const int64_t most = room > ZX_LINEAR_LOSS_ROWS ? room : ZX_LINEAR_LOSS_ROWS;
+    const int64_t chunks = (j.rows + most - 1) / most;
     const int64_t even = chunks > 0 ? (j.rows + chunks - 1) / chunks : 1;
     const int64_t step = ZX_ALIGN / zx_dtype_bytes(j.type); // every address is a multiple of it
     j.at_once = (even + step - 1) / step * step;

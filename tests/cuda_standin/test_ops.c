@@ -200,8 +200,9 @@ static void values(void **state)
 
 // ---- gradients ----------------------------------------------------------------------------------
 
-// The train graph of sum(op(inputs) * w); inputs to differentiate are parameters.
-static void build(const op_case *row, zx_arena *mem, zx_graph *g, zx_view **views)
+// The train graph of sum(op(inputs) * w), or of the op alone where it makes a loss that is `bare`;
+// inputs to differentiate are parameters.
+static void build(const op_case *row, bool bare, zx_arena *mem, zx_graph *g, zx_view **views)
 {
     zx_builder b;
     op_arg args[8];
@@ -227,7 +228,8 @@ static void build(const op_case *row, zx_arena *mem, zx_graph *g, zx_view **view
     filled[w] = rig_fill(mem, &t, "", 99, &unused);
     assert_zx_ok(zx_build_node(&b, row->op, in, n, op_text_attrs(row->attrs, mem), NULL, out, &err),
                  &err);
-    uint32_t loss = zx_build1(&b, ZX_OP_MUL, (zx_attrs){0}, 2, out[0], w);
+    uint32_t loss = out[0];
+    if (!bare || t.shape.rank > 0) loss = zx_build1(&b, ZX_OP_MUL, (zx_attrs){0}, 2, out[0], w);
     static const int64_t all[ZX_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
     zx_attrs attrs = zx_attrs_ints(mem, (zx_attrs){0}, ZX_A_AXES, all, t.shape.rank);
     attrs = zx_attrs_int(mem, attrs, ZX_A_KEEPDIMS, 0);
@@ -277,7 +279,8 @@ static void gradients_in(const op_case *row, zx_precision precision)
     zx_arena mem = {0};
     zx_graph g;
     zx_view *values_of;
-    build(row, &mem, &g, &values_of);
+    // A loss's gradient is float32 where nothing else is made of the loss.
+    build(row, precision != ZX_PREC_F32, &mem, &g, &values_of);
     apply(precision, &mem, &g, values_of);
     rig_graph(&g, values_of, &mem, 1, on_cpu);
     widens = precision != ZX_PREC_F32;
@@ -356,6 +359,14 @@ static void halves(void **state)
 // ---- sizes at which launches differ: rows of a block, several tiles and pieces ------------------
 
 #define CONV1 "STRIDES=1,1 PADS=1,1,1,1 DILATIONS=1,1 GROUP=1"
+// Of one sign, so that adding them up in 16 bits would come to a standstill.
+static const op_case chunks = {"sums over chunks are float32",
+                               ZX_OP_LINEAR_CROSS_ENTROPY,
+                               "f32[2000,2]:pos f32[3,2] i64[2000]:=0",
+                               "REDUCTION=2",
+                               "f32[] f32[4000]",
+                               "01"};
+
 static const op_case larger[] = {
     {"the CPU's elements are kept", ZX_OP_DROPOUT, "f32[3,100]", "RATIO=0.3 KEY=7", "f32[3,100]",
      ""}, // both draw from {1, 2, 3}, KEY and the element's index
@@ -451,7 +462,7 @@ static int start(void **state ZX_UNUSED)
 
 int main(void)
 {
-    static struct CMUnitTest tests[4 * ZX_COUNT(cases) + ZX_COUNT(larger) + 1];
+    static struct CMUnitTest tests[4 * ZX_COUNT(cases) + ZX_COUNT(larger) + 2];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(cases); i++) {
         if (zx_cuda_kernel(cases[i].op) != NULL)
@@ -465,6 +476,7 @@ int main(void)
     }
     for (size_t i = 0; i < ZX_COUNT(larger); i++)
         tests[n++] = zx_case(larger[i].name, values, &larger[i]);
+    tests[n++] = zx_case("sums over chunks are float32", gradients_of_16, &chunks);
     tests[n++] = zx_case("every kernel", every_kernel, NULL);
     for (size_t i = 0; i < n; i++) tests[i].setup_func = start;
     return _cmocka_run_group_tests("cuda_standin.ops", tests, n, NULL, fresh);
