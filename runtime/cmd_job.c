@@ -172,6 +172,21 @@ static void allow_tf32(zx_job *job)
                 "zerox.matmul_precision has no effect here: this host's cores multiply float32");
 }
 
+// Who lets NCCL add gradients is told where it won't.
+static void note_order(zx_job *job)
+{
+    const char *comm = zx_given_text(job->o, ZX_OPT_COMM);
+    const bool cores = zx_site_backend(&job->site) == &zx_backend_cpu;
+    const char *who = cores                                      ? "on cores they"
+                      : comm != NULL && strcmp(comm, "shm") == 0 ? "by --comm shm they"
+                      : job->precision != ZX_PREC_F32            ? "those of 16 bits"
+                                                                 : NULL;
+    if (job->o->command != ZX_CMD_TRAIN || who == NULL) return;
+    if (!zx_config_get(&job->config, "zerox.deterministic")->b)
+        zx_note(&job->notes, &job->mem,
+                "zerox.deterministic changes no gradients here: %s are added in rank order", who);
+}
+
 // What a model of float32 has no use for.
 static void note_float32(zx_job *job)
 {
@@ -217,6 +232,7 @@ static zx_status read_config(zx_job *job, zx_err *err)
     job->seed = (uint64_t)zx_config_get(&job->config, "zerox.seed")->i;
     ZX_TRY(resolve_config(job, err));
     allow_tf32(job);
+    note_order(job);
     note_float32(job);
     const zx_config_value *budget = zx_config_get(&job->config, "zerox.budget");
     const uint64_t usable = zx_site_usable(&job->site, job->ranks);

@@ -1,8 +1,9 @@
-// test_program.c - the program over the stand-in: the same bits for every stage and budget, and
-// what it says before the first step. Faults are in test_faults.c.
+// test_program.c - the program over the stand-in: the same bits for every stage and budget, the
+// same numbers as on cores, and what it says before the first step. Faults are in test_faults.c.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/test.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #define SECONDS "60" // after which a run is taken for one that hangs
 
 static char folder[] = "/tmp/zerox-cuda-XXXXXX";
+static const char *backend = "cuda";
 
 // Runs it and returns its exit code; what it printed is in `said`.
 static int run(const char *before, const char *options, char *said, size_t size)
@@ -21,8 +23,8 @@ static int run(const char *before, const char *options, char *said, size_t size)
     snprintf(path, sizeof path, "%s/said", folder);
     snprintf(command, sizeof command,
              "cd %s && %s timeout -k 1 " SECONDS " " ZX_PROGRAM " train " MODEL
-             " --backend cuda --force --out run --log log --no-save %s > said 2>&1",
-             folder, before, options);
+             " --backend %s --force --out run --log log --no-save %s > said 2>&1",
+             folder, before, backend, options);
     const int status = system(command);
     FILE *f = fopen(path, "r");
     assert_non_null(f);
@@ -151,6 +153,44 @@ static void bits(void **state)
     if (run(k->before, options, said, sizeof said) != 0) fail_msg("%s", said);
     read_losses(got, sizeof got);
     assert_string_equal(got, first);
+    if (own) assert_non_null(strstr(said, "those of 16 bits are added in rank order"));
+}
+
+// ---- as on cores --------------------------------------------------------------------------------
+
+// Losses and norms agree to a few units in the last place of the type, relative to themselves.
+static const struct near_case {
+    const char *name, *config;
+    int ranks;
+    double most;
+} alike[] = {
+    {"float32 as on cores", "", 2, 1e-5},
+    {"bf16 as on cores", BF16, 2, 1e-2},
+    {"bf16 sums as on cores", NARROW, 3, 1e-2},
+    {"fp16 as on cores", FP16, 3, 1e-3},
+};
+
+static void near(void **state)
+{
+    static char texts[2][8192], said[8192];
+    const struct near_case *k = *state;
+    char options[128], *at[2] = {texts[0], texts[1]};
+    write_config("config.json", true, k->config);
+    snprintf(options, sizeof options, "--config config.json --ranks %d --steps 5", k->ranks);
+    for (int i = 0; i < 2; i++) {
+        backend = i == 0 ? "cpu" : "cuda";
+        const int code = run("", options, said, sizeof said);
+        backend = "cuda";
+        if (code != 0) fail_msg("%s", said);
+        read_losses(texts[i], sizeof texts[i]);
+    }
+    int n = 0;
+    for (; (at[0] = strchr(at[0], ':')) != NULL; n++) {
+        assert_non_null(at[1] = strchr(at[1], ':'));
+        const double want = strtod(++at[0], NULL), got = strtod(++at[1], NULL);
+        if (!(fabs(got - want) <= k->most * fabs(want))) fail_msg("%g, on cores %g", got, want);
+    }
+    assert_int_equal(n, 10); // losses and norms
 }
 
 // ---- what it says before the first step ---------------------------------------------------------
@@ -178,12 +218,14 @@ static void refuses(void **state)
 
 int main(void)
 {
-    static struct CMUnitTest tests[ZX_COUNT(same) + ZX_COUNT(refusals)];
+    static struct CMUnitTest tests[ZX_COUNT(same) + ZX_COUNT(alike) + ZX_COUNT(refusals)];
     size_t n = 0;
     char command[64];
     if (mkdtemp(folder) == NULL) return 1;
     setenv("ZX_STANDIN_DEVICES", "3", 1);
     for (size_t i = 0; i < ZX_COUNT(same); i++) tests[n++] = zx_case(same[i].name, bits, &same[i]);
+    for (size_t i = 0; i < ZX_COUNT(alike); i++)
+        tests[n++] = zx_case(alike[i].name, near, &alike[i]);
     for (size_t i = 0; i < ZX_COUNT(refusals); i++)
         tests[n++] = zx_case(refusals[i].name, refuses, &refusals[i]);
     const int bad = _cmocka_run_group_tests("cuda_standin.program", tests, n, NULL, NULL);
