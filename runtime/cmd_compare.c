@@ -165,6 +165,9 @@ zx_status zx_compare_open(zx_comparing *k, const zx_options *o, const zx_compare
                         zx_arena_printf(&k->job.mem, "zerox compare %s --execute", model), err);
     }
     if (st != ZX_OK) return st;
+    if (ask->execute) // each policy goes through the schedule from its begin
+        ZX_TRY(zx_config_schedule_steps(&k->job.config, ZX_COMPARE_WARM + ask->steps, &k->job.optim,
+                                        &k->job.notes, err));
     return zx_job_import(&k->job, false, err);
 }
 

@@ -413,7 +413,8 @@ static zx_status step_lane(running *v, lane *l, uint32_t step, zx_step_report *r
     const uint64_t per_step = (uint64_t)job->ranks * (uint64_t)job->batch.accumulate;
     zx_launch_watch(l->session);
     zx_status st = zx_session_scale(l->session, job->loss_scale.fixed, err);
-    if (st == ZX_OK) st = zx_session_step(l->session, step, step * per_step, job->optim.lr, r, err);
+    const double lr = zx_lr_at(&job->optim.schedule, step);
+    if (st == ZX_OK) st = zx_session_step(l->session, step, step * per_step, lr, r, err);
     if (st == ZX_E_DATA) zx_data_explain(job->data, err);
     if (st != ZX_OK) return st;
     v->stopped |= r->stop;

@@ -143,6 +143,12 @@ static const cli_row rows[] = {
      NULL,
      "none of the plans fits into the memory that is left"},
     {"executed on one rank", {COMPARE, EXECUTE}, 0, "9 steps of each policy timed after 2", NULL},
+    {"executed by the schedule: the optimizer's own rate would diverge",
+     {"compare", PLAIN, "--threads", "1", "--ranks", "2", "--config", "warm.json", EXECUTE,
+      "--policies", "ddp,zerox"},
+     0,
+     "losses identical: yes",
+     "optimizer.params.lr 1e+30 has no effect"},
     {"executed until medians are known",
      {TWO, EXECUTE_MANY, "--policies", "ddp,zerox"},
      0,
@@ -351,6 +357,9 @@ static int make_files(void **state)
     if (cli_setup(state) != 0) return 1;
     setenv("ZX_NO_CALIBRATE", "1", 1);
     cli_write("c.json", "{\"zero_optimization\": {\"stage\": 3}}");
+    cli_write("warm.json", "{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 1e30}}, "
+                           "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
+                           "{\"warmup_max_lr\": 0.001, \"warmup_num_steps\": 2}}}");
     cli_write("sum.json", "{\"zero_optimization\": {\"stage\": 3}, \"optimizer\": {\"type\": "
                           "\"AdamW\", \"params\": {\"lr\": 0.001}}, "
                           "\"gradient_accumulation_steps\": 2}");
