@@ -1,4 +1,4 @@
-// train_replan.c - train --replan-after N: after N steps the plan is made again from times that
+// cmd_train_replan.c - train --replan-after N: after N steps the plan is made again from times that
 // were measured in the run's own steps, and the run goes on by it where it is predicted to be
 // faster.
 //
