@@ -105,6 +105,8 @@ static void put_json(const zx_job *job, const planned *p, zx_text *out)
         zx_text_put(&more, "null");
     zx_text_put(&more, ",\n\"robust\":");
     zx_robust_json(p->id == ZX_POLICY_ZEROX ? &p->certificate.robust : &p->robust, &more);
+    zx_text_put(&more, ",\n\"evaluation\":");
+    zx_job_eval_json(job, &p->eval, &p->eval_plan, &more);
     zx_explain_json(&job->train, &p->result.plan, more.at, out);
     zx_text_free(&more);
 }

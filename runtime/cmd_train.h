@@ -42,6 +42,7 @@ typedef struct zx_eval_run { // --eval-data
     // Of the last evaluation:
     uint64_t at; // steps done then; 0: there was none
     double loss, labels, seconds;
+    bool left; // it was left before its end: some rank was asked to stop
 } zx_eval_run;
 
 typedef struct zx_train {
@@ -85,7 +86,7 @@ zx_status zx_train_share_plan(zx_train *t, const zx_graph *g, zx_text *packed, z
 // plan.txt of the run's folder: what is said first, then t->plan. On rank 0.
 zx_status zx_train_write_plan(zx_train *t, const char *head, zx_err *err);
 
-// ---- train_replan.c: planning again from measured times -----------------------------------------
+// ---- cmd_train_replan.c: planning again from measured times -------------------------------------
 // Reads --replan-after, after the steps were counted.
 void zx_train_replan_open(zx_train *t);
 // Between two steps: whether something is to be done, and maybe said; the same on every rank. Then

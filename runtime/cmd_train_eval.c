@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "runtime/cmd_train.h"
+#include "runtime/launch.h"
 
 // ---- before the steps ---------------------------------------------------------------------------
 
@@ -93,15 +94,13 @@ static double now_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static zx_status evaluate(zx_train *t, zx_err *err)
+// A signal stops it between two micro-batches, on all ranks alike.
+static zx_status all_micro_batches(zx_train *t, double *sum, double *count, zx_err *err)
 {
     zx_eval_run *e = &t->eval;
     const uint32_t ranks = t->job.ranks;
     const uint64_t micros = zx_data_micro_batches(e->of.data);
-    double sum = 0, count = 0;
-    const double from = now_seconds();
-    ZX_TRY(zx_session_copy(e->session, t->session, e->of.params, e->of.buffers, err));
-    for (uint64_t first = 0; first < micros; first += ranks) {
+    for (uint64_t first = 0; first < micros && !e->left; first += ranks) {
         zx_step_report r;
         const zx_status st = zx_session_step(e->session, 0, first, 0, &r, err);
         if (st == ZX_E_DATA) zx_data_explain(e->of.data, err);
@@ -109,10 +108,24 @@ static zx_status evaluate(zx_train *t, zx_err *err)
         for (uint32_t k = 0; k < ranks && first + k < micros; k++) {
             double loss, labels;
             zx_session_loss(e->session, k, 0, &loss, &labels);
-            sum += loss;
-            count += labels;
+            *sum += loss;
+            *count += labels;
         }
+        e->left = r.stop && first + ranks < micros;
     }
+    return ZX_OK;
+}
+
+static zx_status evaluate(zx_train *t, zx_err *err)
+{
+    zx_eval_run *e = &t->eval;
+    double sum = 0, count = 0;
+    const double from = now_seconds();
+    ZX_TRY(zx_session_copy(e->session, t->session, e->of.params, e->of.buffers, err));
+    zx_launch_watch(e->session);
+    const zx_status st = all_micro_batches(t, &sum, &count, err);
+    zx_launch_watch(t->session);
+    if (st != ZX_OK || e->left) return st;
     if (!(count > 0))
         return ZX_FAIL(err, ZX_E_DATA, "none of the labels counts: all are %lld, which is ignored",
                        (long long)e->of.counted.ignored);
@@ -146,7 +159,7 @@ zx_status zx_train_eval_step(zx_train *t, bool last, bool *enough, zx_err *err)
         zx_err_in(err, "evaluation after step %llu", (unsigned long long)t->done);
         return st;
     }
-    if (!due) return ZX_OK; // the end of a run isn't one of those that are compared
+    if (!due || e->left) return ZX_OK; // the end of a run isn't one of those that are compared
     judge(e, &t->state);
     *enough = !last && e->of.patience > 0 && t->state.eval_worse >= e->of.patience;
     return ZX_OK;

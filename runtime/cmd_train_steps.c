@@ -211,9 +211,14 @@ static void show_evaluation(zx_train *t, showing *v, bool enough)
 {
     const zx_eval_run *e = &t->eval;
     char time[ZX_BYTES_TEXT], labels[ZX_BYTES_TEXT];
-    if (!zx_train_evaluated(t)) return;
+    if (!zx_train_evaluated(t) && !e->left) return;
     if (v->open) fputc('\n', stderr);
     v->open = false;
+    if (e->left) {
+        zx_cmd_say("evaluation after step %llu: left before its end, as asked to stop",
+                   (unsigned long long)t->done);
+        return;
+    }
     zx_progress_time(e->seconds, time);
     if (e->of.counted.counts)
         zx_cmd_say("evaluation: loss %#.6g, perplexity %#.6g over %s labels, in %s", e->loss,
@@ -301,6 +306,7 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
         st = sample_memory(t, &s, last, err);
         if (st == ZX_OK) st = zx_train_watch(t, err);
         if (st == ZX_OK && on) st = zx_train_eval_step(t, last && !*stopped, &enough, err);
+        *stopped |= t->eval.left;
         if (st == ZX_OK && step == 0 && zx_given(t->job.o, ZX_OPT_DUMP_GRADS)) {
             st = zx_save_grads(t->session, t->world, &t->job.train, t->files.grads, err);
             if (st == ZX_OK && first) zx_cmd_wrote(t->files.grads, &t->job.mem);

@@ -154,11 +154,30 @@ zx_status zx_job_eval_plan(zx_job *job, const zx_job_eval *e, zx_plan *out, zx_e
     return ZX_OK;
 }
 
+static uint64_t micros_of_rank(const zx_job *job, const zx_job_eval *e)
+{
+    return (zx_data_micro_batches(e->data) + job->ranks - 1) / job->ranks;
+}
+
+void zx_job_eval_json(const zx_job *job, const zx_job_eval *e, const zx_plan *plan, zx_text *out)
+{
+    if (!e->on) {
+        zx_text_put(out, "null");
+        return;
+    }
+    zx_text_put(out,
+                "{\"every\":%llu,\"micro_batches\":%llu,\"peak_bytes\":%llu,"
+                "\"predicted_seconds\":%.9g}",
+                (unsigned long long)e->every, (unsigned long long)micros_of_rank(job, e),
+                (unsigned long long)plan->arena_bytes,
+                (double)micros_of_rank(job, e) * plan->step_seconds);
+}
+
 void zx_job_eval_text(const zx_job *job, const zx_job_eval *e, const zx_plan *plan,
                       const zx_plan *train, zx_text *out)
 {
     char peak[ZX_BYTES_TEXT], both[ZX_BYTES_TEXT];
-    const uint64_t each = (zx_data_micro_batches(e->data) + job->ranks - 1) / job->ranks;
+    const uint64_t each = micros_of_rank(job, e);
     zx_text_put(out, "evaluation: ");
     zx_data_describe(e->data, out);
     if (e->every == 1)

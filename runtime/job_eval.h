@@ -24,6 +24,8 @@ zx_status zx_job_eval_plan(zx_job *job, const zx_job_eval *e, zx_plan *out, zx_e
 // Two lines: what is evaluated when, and memory beside `train`.
 void zx_job_eval_text(const zx_job *job, const zx_job_eval *e, const zx_plan *plan,
                       const zx_plan *train, zx_text *out);
+// The same for programs: an object; `null` where nothing is evaluated.
+void zx_job_eval_json(const zx_job *job, const zx_job_eval *e, const zx_plan *plan, zx_text *out);
 void zx_job_eval_close(zx_job_eval *e); // accepts a zeroed one
 
 #endif

@@ -174,6 +174,26 @@ static void second_signal_ends(void **state)
     }
 }
 
+// An evaluation of half a minute: it is left, and what was trained is saved.
+static void a_signal_leaves_an_evaluation(void **state)
+{
+    (void)state;
+    static float x[4096 * 4];
+    bad_result result;
+    bad_npy("many.npy", "<f4", "4096, 4", x, sizeof x);
+    const pid_t pid = bad_start(FOREVER "--ranks 2 --wire-delay 20ms --eval-every 1 --eval-data "
+                                        "x=$IN/many.npy");
+    bad_wait_lines("o/plan.txt", 1);
+    usleep(600000); // the first step is done, or about to be
+    wait_signal(pid, SIGINT);
+    bad_end(pid, &result);
+    bad_expect(&result, 128 + SIGINT, "evaluation after step 1: left before its end");
+    bad_expect(&result, 128 + SIGINT, "saved: o/model.safetensors");
+    bad_nothing_left(false);
+    whole_rows("o/log.jsonl");
+    bad_clear();
+}
+
 static void before_there_is_anything_to_save(void **state)
 {
     (void)state;
@@ -449,6 +469,7 @@ int main(void)
         cmocka_unit_test_setup(the_launcher_is_killed, clear),
         cmocka_unit_test_setup(a_rank_sleeps, clear),
         cmocka_unit_test_setup(second_signal_ends, clear),
+        cmocka_unit_test_setup(a_signal_leaves_an_evaluation, clear),
         cmocka_unit_test_setup(before_there_is_anything_to_save, clear),
         cmocka_unit_test_setup(nobody_reads, clear),
         cmocka_unit_test_setup(data_is_cut_off, clear),

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "runtime/monitor.h"
+#include "tests/runtime/cli_json.h"
 #include "tests/runtime/events.h"
 
 #define DIGITS "train", ZX_SOURCE "/models/digits/model.onnx", "--threads", "1", "--no-save"
@@ -178,6 +179,34 @@ static void modules_are_profiled(void **state)
     assert_null(strstr(r.err, "step 1/3"));
 }
 
+// ---- evaluation ---------------------------------------------------------------------------------
+
+static void programs_read_of_evaluation(void **state)
+{
+    (void)state;
+    const char *const with[] = {"plan",        ZX_SOURCE "/models/digits/model.onnx",
+                                "--ranks",     "2",
+                                "--format",    "json",
+                                "--config",    "evaluated.json",
+                                "--eval-data", "x=" ZX_SOURCE "/models/digits/x.npy",
+                                "--eval-data", "labels=" ZX_SOURCE "/models/digits/labels.npy",
+                                NULL};
+    const char *const without[] = {
+        "plan", ZX_SOURCE "/models/digits/model.onnx", "--ranks", "2", "--format", "json", NULL};
+    setenv("ZX_NO_CALIBRATE", "1", 1); // whatever this host's speed
+    json_t *all = cli_json(with);
+    const json_t *e = json_object_get(all, "evaluation");
+    assert_true(cli_number(e, "every") == 7);
+    assert_true(cli_number(e, "micro_batches") >= 1);
+    assert_true(cli_number(e, "peak_bytes") > 0);
+    assert_true(cli_number(e, "predicted_seconds") > 0);
+    json_decref(all);
+    all = cli_json(without);
+    assert_true(json_is_null(json_object_get(all, "evaluation")));
+    json_decref(all);
+    unsetenv("ZX_NO_CALIBRATE");
+}
+
 // ---- the monitor itself -------------------------------------------------------------------------
 
 static void a_full_disk_cuts_no_record(void **state)
@@ -231,6 +260,7 @@ static int make_files(void **state)
               "{\"flops_profiler\": {\"enabled\": true, \"output_file\": \"modules.txt\"}}");
     cli_write("lost.json", "{\"flops_profiler\": {\"enabled\": true, \"output_file\": "
                            "\"nowhere_at_all/modules.txt\"}}");
+    cli_write("evaluated.json", "{\"zerox\": {\"eval\": {\"every\": 7}}}");
     cli_write("nowhere.json", "{\"csv_monitor\": {\"enabled\": true, \"output_path\": \"here\"}}");
     return 0;
 }
@@ -244,6 +274,7 @@ int main(void)
         cmocka_unit_test(a_sink_that_is_full_is_told_of),
         cmocka_unit_test(what_cannot_be_made_is_said_before_the_first_step),
         cmocka_unit_test(modules_are_profiled),
+        cmocka_unit_test(programs_read_of_evaluation),
         cmocka_unit_test(a_full_disk_cuts_no_record),
     };
     return cmocka_run_group_tests(tests, make_files, cli_teardown);
