@@ -166,9 +166,11 @@ zx_status zx_train_saving_reserve(zx_train *t, zx_err *err)
 {
     zx_ckpt c = {0};
     char size[ZX_BYTES_TEXT];
+    const bool none = t->saving.every == 0;
+    if (none && zx_given(t->job.o, ZX_OPT_KEEP) && !zx_given(t->job.o, ZX_OPT_RESUME))
+        return ZX_FAIL(err, ZX_E_USAGE, "--keep has no effect without --save-every N");
     if (!zx_given(t->job.o, ZX_OPT_SAVE_ASYNC)) return ZX_OK;
-    if (t->saving.every == 0)
-        return ZX_FAIL(err, ZX_E_USAGE, "--save-async has no effect without --save-every N");
+    if (none) return ZX_FAIL(err, ZX_E_USAGE, "--save-async has no effect without --save-every N");
     zx_ckpt_list(&t->job.train, &t->plan, &t->job.optim, &t->job.mem, &c);
     const uint64_t bytes = zx_ckpt_copy_bytes(&c, t->job.ranks);
     t->saving.copy = malloc((size_t)bytes + 1);

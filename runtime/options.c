@@ -255,6 +255,25 @@ static zx_status take_json(zx_options *o, zx_arena *mem, zx_err *err)
     return ZX_OK;
 }
 
+// What prints a list of everything chooses nothing: whatever stands beside it would have no effect.
+static zx_status check_lists(const zx_options *o, zx_arena *mem, zx_err *err)
+{
+    static const zx_option_id lists[] = {ZX_OPT_LIST_PRESETS, ZX_OPT_SCHEMA};
+    for (size_t k = 0; k < ZX_COUNT(lists); k++) {
+        const zx_option_id list = lists[k];
+        if (o->help || !zx_given(o, list)) continue;
+        const char *beside = o->operand != NULL ? zx_text_safe(mem, o->operand) : NULL;
+        for (uint32_t i = 0; i < ZX_OPT_COUNT && beside == NULL; i++)
+            if (i != (uint32_t)list && i != ZX_OPT_EXPLAIN && i != ZX_OPT_HELP &&
+                zx_given(o, (zx_option_id)i))
+                beside = zx_option_word((zx_option_id)i, mem);
+        if (beside != NULL)
+            return ZX_FAIL(err, ZX_E_USAGE, "%s prints all there is: %s has no effect beside it",
+                           zx_option_word(list, mem), beside);
+    }
+    return ZX_OK;
+}
+
 const char *zx_option_word(zx_option_id id, zx_arena *mem)
 {
     return zx_arena_strn(mem, rows[id].names, strcspn(rows[id].names, " "));
@@ -276,6 +295,7 @@ zx_status zx_options_parse(int argc, char *const *argv, zx_arena *mem, zx_option
     *out = (zx_options){.command = ZX_CMD_NONE, .argc = argc, .argv = argv};
     zx_status st = parse_command(out, mem, err);
     if (st == ZX_OK && out->command != ZX_CMD_NONE) st = parse_rest(out, mem, err);
+    if (st == ZX_OK) st = check_lists(out, mem, err);
     if (st == ZX_OK) st = take_json(out, mem, err);
     if (st != ZX_OK && out->command == ZX_CMD_NONE) zx_err_hint(err, "'zerox --help'");
     if (st != ZX_OK) zx_err_hint(err, "'zerox %s --help'", zx_command_word(out->command));
