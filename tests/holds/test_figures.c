@@ -216,6 +216,30 @@ static void epochs_are_whole_steps(void **state)
                         "input_ids=ids.npy --data labels=labels.npy");
     assert_int_equal(holds_log("rest", rows), 4);
     assert_true(holds_says("rest.err", "2 of 12 samples are left out of every epoch"));
+    // Nobody waits for ranks that have fewer: what doesn't fill a step of all is left out on all.
+    static const struct {
+        const char *name, *accumulate, *ranks, *says;
+        uint32_t steps;
+    } uneven[] = {
+        {"uneven", "2", "4", "4 of 12 samples are left out of every epoch", 2},
+        {"uneven5", "1", "5", "2 of 12 samples are left out of every epoch", 4},
+    };
+    for (size_t i = 0; i < ZX_COUNT(uneven); i++) {
+        char text[256], file[32];
+        snprintf(text, sizeof text,
+                 "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": %s, "
+                 "\"zero_optimization\": {\"stage\": 3}}",
+                 uneven[i].accumulate);
+        write_text("epoch.json", text);
+        snprintf(text, sizeof text,
+                 DYNAMIC " --config epoch.json --epochs 2 --threads 1 --ranks %s --data "
+                         "input_ids=ids.npy --data labels=labels.npy",
+                 uneven[i].ranks);
+        holds_train(uneven[i].name, text);
+        assert_int_equal(holds_log(uneven[i].name, rows), uneven[i].steps);
+        snprintf(file, sizeof file, "%s.err", uneven[i].name);
+        assert_true(holds_says(file, uneven[i].says));
+    }
 }
 
 int main(void)
