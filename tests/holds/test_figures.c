@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#define SIZES "model: 121k parameters in 28 tensors"
 #define DYNAMIC ZX_TEST_DATA "/cases/gpt2_dynamic/model.onnx"
 #define DIGITS ZX_SOURCE "/models/digits/model.onnx"
 
@@ -239,6 +240,8 @@ static void epochs_are_whole_steps(void **state)
         assert_int_equal(holds_log(uneven[i].name, rows), uneven[i].steps);
         snprintf(file, sizeof file, "%s.err", uneven[i].name);
         assert_true(holds_says(file, uneven[i].says));
+        // Sizes are the model's, not those of a rank's shards.
+        assert_true(holds_says("rest.err", SIZES) && holds_says(file, SIZES));
     }
 }
 
