@@ -302,6 +302,69 @@ static void by_hand(void **state)
     holds_close(&saved);
 }
 
+// ---- clipping in every type ---------------------------------------------------------------------
+
+// The gradient of a sum of c * x is x: 3 and 4, of which each of two ranks holds one.
+#define FP16(scale) "\"fp16\": {\"enabled\": true, \"loss_scale\": " scale "}, "
+#define BF16(more) "\"bf16\": {\"enabled\": true}, " more
+static const struct clipped_row {
+    const char *name, *type;
+    double most;
+    float x[2], want[2], norm;
+} clipped_rows[] = {
+    {"float32, clipped", "", 1, {3, 4}, {0.6f, 0.8f}, 5},
+    {"float32, wide enough", "", 10, {3, 4}, {3, 4}, 5},
+    {"float32, nothing to clip", "", 1, {0, 0}, {0, 0}, 0},
+    {"scale 1024, clipped", FP16("1024"), 1, {3, 4}, {0.6f, 0.8f}, 5},
+    {"scale 1024, wide enough", FP16("1024"), 10, {3, 4}, {3, 4}, 5},
+    {"scale 1024, nothing to clip", FP16("1024"), 1, {0, 0}, {0, 0}, 0},
+    {"bf16, clipped", BF16(""), 1, {3, 4}, {0.6f, 0.8f}, 5},
+    // 98304 is infinite in fp16, and a number of bf16: nothing is reduced in fp16 without being
+    // asked.
+    {"bf16, beyond fp16", BF16(""), 0, {98304, 0}, {98304, 0}, 98304},
+    {"bf16 summed in fp32, beyond fp16",
+     BF16("\"communication_data_type\": \"fp32\", "),
+     0,
+     {98304, 0},
+     {98304, 0},
+     98304},
+};
+
+static void is_clipped(void **state)
+{
+    const struct clipped_row *r = *state;
+    const int64_t cs[] = {2}, xs[] = {-1, 2};
+    const float zero[2] = {0};
+    float x[2][2], is[2];
+    char config[512], name[32];
+    holds_net n;
+    holds_net_begin(&n);
+    holds_net_input(&n, "x", ZX_F32, 2, xs);
+    holds_net_floats(&n, "c", "PARAMETER", 1, cs, zero);
+    holds_net_node(&n, "Mul", "cx", "c", "x", NULL);
+    zx_onnx_node_int(&n.out, holds_net_node(&n, "ReduceSum", "loss", "cx", NULL, NULL), "keepdims",
+                     0);
+    holds_net_done(&n, "loss", "sum.onnx");
+    for (int i = 0; i < 2; i++) memcpy(x[i], r->x, sizeof x[i]);
+    holds_npy("sum.npy", ZX_F32, 2, (const int64_t[]){2, 2}, x);
+    const int length = snprintf(config, sizeof config,
+                                "{%s\"gradient_clipping\": %g, \"train_micro_batch_size_per_gpu\": "
+                                "1, \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 1}}, "
+                                "\"zero_optimization\": {\"stage\": 3}}",
+                                r->type, r->most);
+    holds_write("sum.json", config, (size_t)length);
+    snprintf(name, sizeof name, "sum-%d", (int)(r - clipped_rows));
+    holds_train(name, "sum.onnx --config sum.json --data x=sum.npy --ranks 2 --steps 1");
+    holds_row log[HOLDS_ROWS];
+    assert_int_equal(holds_log(name, log), 1);
+    near("norm", 0, log[0].grad_norm, (double)r->norm);
+    holds_tensors saved;
+    holds_open(&saved, "%s/model.safetensors", name);
+    holds_floats(&saved, "c", 2, is);
+    for (int i = 0; i < 2; i++) near("c", i, (double)is[i], -(double)r->want[i]);
+    holds_close(&saved);
+}
+
 // ---- labels that don't count
 // ---------------------------------------------------------------------
 
@@ -432,10 +495,12 @@ static int setup(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(splits) + 1];
+    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(clipped_rows) + ZX_COUNT(splits) + 1];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
         tests[n++] = zx_case(rows[i].name, by_hand, &rows[i]);
+    for (size_t i = 0; i < ZX_COUNT(clipped_rows); i++)
+        tests[n++] = zx_case(clipped_rows[i].name, is_clipped, &clipped_rows[i]);
     for (size_t i = 0; i < ZX_COUNT(splits); i++)
         tests[n++] = zx_case(splits[i].name, mean_of_means, &splits[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_tied_tensor_is_saved_once);

@@ -1,6 +1,7 @@
 // test_recompute.c - activations that run again give the same losses, gradients and weights, bit
 // for bit, as those that are kept: of every model there is, with dropout and running statistics, on
-// 1 to 3 ranks, at every stage and budget, by choice and as the budget asks for it.
+// 1 to 3 ranks, at every stage and budget, by choice and as the budget asks for it; in 16 bits and
+// with frozen layers, too.
 //
 // A row compares a run with the first one of its model and ranks, which recomputes nothing.
 // SPDX-License-Identifier: Apache-2.0
@@ -13,10 +14,15 @@
 #define BYTES ZX_SOURCE "/models/bytegpt/"
 #define DIGITS ZX_SOURCE "/models/digits/"
 
+typedef enum variant { FULL, FULL_0, FULL_1, LEAST, POISON, BETWEEN, AUTO_LEAST, VARIANTS } variant;
+#define BIT(v) (1u << (v))
+
 static const struct model {
     const char *name, *args;
     int samples, ranks; // of a micro-batch
     bool nothing;       // is saved that could be made again
+    const char *more;   // keys of the configuration; NULL: none
+    uint32_t variants;  // bits; 0: all
 } models[] = {
     {"gpt2", CASE("gpt2", "input_ids"), 4, 2},
     {"gpt2_dynamic", CASE("gpt2_dynamic", "input_ids"), 2, 3},
@@ -30,9 +36,18 @@ static const struct model {
     {"mlp", CASE("mlp", "x"), 0, 2, true},
     {"digits", DIGITS "model.onnx --data x=" DIGITS "x.npy --data labels=" DIGITS "labels.npy", 0,
      2},
+    {"gpt2_dynamic in bf16, a frozen layer", CASE("gpt2_dynamic", "input_ids"), 2, 2, false,
+     "\"bf16\": {\"enabled\": true}, \"zerox\": {\"freeze\": [\"*.h.0.*\"]}, ",
+     BIT(FULL) | BIT(POISON)},
+    {"gpt2_dynamic in fp16, averaged by labels", CASE("gpt2_dynamic", "input_ids"), 2, 2, false,
+     "\"fp16\": {\"enabled\": true}, \"zerox\": {\"loss_average\": "
+     "\"tokens\", \"freeze\": [\"*.wpe.*\"]}, ",
+     BIT(FULL_0) | BIT(LEAST)},
+    {"bytegpt in bf16",
+     BYTES "model.onnx --data input_ids=" BYTES "text.txt --data labels=" BYTES "text.txt:+1", 8, 2,
+     false, "\"bf16\": {\"enabled\": true}, ", BIT(FULL)},
 };
 
-typedef enum variant { FULL, FULL_0, FULL_1, LEAST, POISON, BETWEEN, AUTO_LEAST, VARIANTS } variant;
 static const struct variant_row {
     const char *name, *options;
 } variants[VARIANTS] = {
@@ -59,14 +74,14 @@ typedef struct row {
 
 static void arguments(const struct model *m, char *args, size_t room)
 {
-    char config[512], samples[64] = "";
+    char config[768], samples[64] = "";
     if (m->samples > 0)
         snprintf(samples, sizeof samples, "\"train_micro_batch_size_per_gpu\": %d, ", m->samples);
     const int n = snprintf(config, sizeof config,
-                           "{%s\"gradient_accumulation_steps\": 2, \"zero_optimization\": "
+                           "{%s%s\"gradient_accumulation_steps\": 2, \"zero_optimization\": "
                            "{\"stage\": 3}, \"optimizer\": {\"type\": \"AdamW\", \"params\": "
                            "{\"lr\": 2e-3}}}",
-                           samples);
+                           samples, m->more != NULL ? m->more : "");
     holds_write("zero.json", config, (size_t)n);
     snprintf(args, room, "%s --config zero.json --ranks %d", m->args, m->ranks);
 }
@@ -171,6 +186,7 @@ int main(void)
     // Few: every variant, each with a model of its own.
     for (uint32_t k = 0; k < ZX_COUNT(rows); k += test_few() ? VARIANTS + 1 : 1) {
         const uint32_t i = k / VARIANTS, v = k % VARIANTS;
+        if (models[i].variants != 0 && !(models[i].variants & BIT(v))) continue;
         rows[n] = (row){.model = i, .variant = (variant)v};
         snprintf(rows[n].name, sizeof rows[n].name, "%s, %d ranks: %s", models[i].name,
                  models[i].ranks, variants[v].name);
