@@ -59,6 +59,10 @@ static bool is_fp16(const zx_train *t)
     return t->job.precision == ZX_PREC_F16;
 }
 
+// Where no scale shrinks, nothing but the data can make the next step finite: so many steps that
+// were skipped one after the other end the run, which else would skip for ever.
+#define MOST_SKIPPED 32
+
 // After a step: the scale of the next one. Whether the run goes on: a step that overflowed is left
 // out unless the scale can't shrink; any other that isn't finite only where that was asked for.
 static bool goes_on(zx_train *t, const zx_step_report *r)
@@ -70,7 +74,9 @@ static bool goes_on(zx_train *t, const zx_step_report *r)
     t->state.loss_scale_iter = (uint64_t)t->loss_scale.iter;
     t->state.loss_scale_overflows = (uint64_t)(t->loss_scale.last_overflow + 1);
     t->state.loss_scale_hysteresis = (uint64_t)t->loss_scale.hysteresis;
-    return r->applied || (skips && scaled);
+    t->state.skipped_in_a_row = r->applied ? 0 : t->state.skipped_in_a_row + 1;
+    const bool stuck = t->job.loss_scale.fixed > 0 && t->state.skipped_in_a_row >= MOST_SKIPPED;
+    return r->applied || (skips && scaled && !stuck);
 }
 
 // As the config says, or as the run that goes on here had it.
@@ -92,12 +98,22 @@ static zx_status say_why(zx_train *t, uint64_t step, uint64_t first_micro, zx_er
     if (st == ZX_OK)
         st = ZX_FAIL(err, ZX_E_DIVERGED, "step %llu: the loss or the gradient isn't finite",
                      (unsigned long long)step + 1);
-    if (is_fp16(t))
+    if (is_fp16(t) && t->job.loss_scale.fixed > 0)
+        zx_err_hint(err,
+                    "a smaller fp16.loss_scale than %.9g, or 0, which makes it follow the "
+                    "overflows: %u steps in a row overflowed; the weights are those of before",
+                    t->loss_scale.scale, MOST_SKIPPED);
+    else if (is_fp16(t))
         zx_err_hint(
             err,
             "bf16, which needs no loss scale, or a smaller learning rate: the loss scale is "
             "at fp16.min_loss_scale, %.9g; the weights are those of step %llu",
             t->loss_scale.scale, (unsigned long long)step);
+    else if (t->state.skipped_in_a_row >= MOST_SKIPPED)
+        zx_err_hint(err,
+                    "data without such values, or an earlier checkpoint: zerox.on_nan skipped %u "
+                    "steps in a row; the weights are those of before",
+                    MOST_SKIPPED);
     else
         zx_err_hint(err,
                     "a smaller learning rate, or data without such values; the weights are "

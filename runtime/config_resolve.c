@@ -272,6 +272,12 @@ zx_status zx_config_loss_scale(const zx_config *c, zx_loss_scale_rule *out, zx_e
     if (hysteresis < 1 || hysteresis > UINT32_MAX)
         return out_of_range(c, "fp16.hysteresis", "1 or more", err);
     if (least < 1) return out_of_range(c, "fp16.min_loss_scale", "1 or more", err);
+    // DeepSpeed would raise the scale at the first overflow.
+    if (fixed == 0 && (double)least > ldexp(1, (int)power))
+        return ZX_FAIL(err, ZX_E_USAGE,
+                       "%s: fp16.min_loss_scale, %lld, is above the first loss scale, 2^%lld by "
+                       "fp16.initial_scale_power; make one of them fit the other",
+                       c->path, (long long)least, (long long)power);
     *out = (zx_loss_scale_rule){.fixed = fixed,
                                 .first = ldexp(1, (int)power),
                                 .least = (double)least,

@@ -62,8 +62,10 @@ typedef struct zx_bad {
 } zx_bad;
 typedef struct zx_look {
     zx_bad nan, inf;
+    zx_bad given;    // the first infinity that came in with data or a parameter, and went on
     bool finite;     // all inputs of the step about to run are
     uint32_t bad_in; // a tensor that no node made and that holds NaN already; ZX_NONE
+    uint32_t inf_in; // an input or parameter that holds infinity already; ZX_NONE
 } zx_look;
 
 struct zx_session {

@@ -13,7 +13,7 @@ typedef struct found {
     uint32_t found, step, value, unlabelled;
 } found;
 typedef struct findings {
-    found nan, inf;
+    found nan, inf, given;
     uint32_t unit, unused; // whose gradient isn't finite on this rank; ZX_NONE
 } findings;
 
@@ -49,14 +49,18 @@ void zx_look_before(zx_session *s, uint32_t step)
     const zx_call *c = &s->calls[step];
     const zx_node *n = &s->graph->nodes[s->plan->steps[step].node];
     s->look.finite = true;
-    s->look.bad_in = ZX_NONE;
+    s->look.bad_in = s->look.inf_in = ZX_NONE;
     if (s->look.nan.found) return;
     for (uint32_t i = 0; i < c->n_in; i++) { // now: an output may overwrite its input
         const uint32_t v = zx_node_in(s->graph, n, i);
         const bool nan = holds(s, &c->in[i], false);
         if (nan && s->graph->values[v].role != ZX_R_MADE && s->look.bad_in == ZX_NONE)
             s->look.bad_in = v;
-        if (nan || holds(s, &c->in[i], true)) s->look.finite = false;
+        const bool inf = holds(s, &c->in[i], true);
+        const zx_role role = s->graph->values[v].role;
+        if (nan || inf) s->look.finite = false;
+        if (inf && s->look.inf_in == ZX_NONE && (role == ZX_R_INPUT || role == ZX_R_PARAM))
+            s->look.inf_in = v; // constants and buffers may be masks
     }
 }
 
@@ -72,6 +76,8 @@ void zx_look_after(zx_session *s, uint32_t step)
                 (zx_bad){1, step, l->bad_in != ZX_NONE ? l->bad_in : v, is_unlabelled(s, n, c)};
         else if (!l->inf.found && l->finite && holds(s, &c->out[i], true))
             l->inf = (zx_bad){1, step, v, false};
+        else if (!l->given.found && l->inf_in != ZX_NONE && holds(s, &c->out[i], true))
+            l->given = (zx_bad){1, step, l->inf_in, false};
     }
 }
 
@@ -140,11 +146,12 @@ static zx_status say_node(zx_session *s, uint64_t step, const char *what, const 
 
 static zx_status say(zx_session *s, uint64_t step, const findings *all, zx_err *err)
 {
-    found nan = {0}, inf = {0};
+    found nan = {0}, inf = {0}, given = {0};
     uint32_t unit = ZX_NONE;
     for (uint32_t r = 0; r < s->ranks; r++) {
         if (earlier(&all[r].nan, &nan)) nan = all[r].nan;
         if (earlier(&all[r].inf, &inf)) inf = all[r].inf;
+        if (earlier(&all[r].given, &given)) given = all[r].given;
         if (all[r].unit < unit) unit = all[r].unit;
     }
     if (nan.found) { // which an overflow before it may have led to
@@ -153,6 +160,7 @@ static zx_status say(zx_session *s, uint64_t step, const findings *all, zx_err *
         return st;
     }
     if (inf.found) return say_node(s, step, "infinity", &inf, err);
+    if (given.found) return say_node(s, step, "infinity", &given, err); // or a mask
     if (unit != ZX_NONE) {
         zx_arena mem = {0};
         const zx_param *p = &s->graph->params[s->plan->units[unit].param];
@@ -185,6 +193,7 @@ zx_status zx_session_explain_nonfinite(zx_session *s, uint64_t step, uint64_t fi
                                       : zx_world_why(s->o.world, err);
     mine.nan = describe(s, &s->look.nan);
     mine.inf = describe(s, &s->look.inf);
+    mine.given = describe(s, &s->look.given);
     mine.unit = bad_gradient(s);
     findings *all = ZX_NEW(&s->mem, findings, s->ranks);
     ZX_TRY(zx_world_exchange(s->o.world, &mine, sizeof mine, all, err));

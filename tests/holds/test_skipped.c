@@ -177,6 +177,75 @@ static void the_least_scale_ends_it(void **state ZX_UNUSED)
     assert_true(holds_says("least.err", "fp16.min_loss_scale, 536870912"));
 }
 
+// Infinity in one rank's samples alone: all ranks skip the same steps, the scale falls as
+// DeepSpeed's does, no weight changes, and what wasn't finite first is named.
+static void one_rank_overflows(void **state)
+{
+    const int hysteresis = *(const int *)*state, last = hysteresis + 4; // 16, (16,) 8, 4, 2, 1
+    const float first[WIDTH] = {0.5f, -1, 0.25f, 2};
+    float x[6 * 2 * MICRO * WIDTH], w[WIDTH];
+    char text[300], name[2][32], said[64];
+    holds_tensors t;
+    for (size_t i = 0; i < ZX_COUNT(x); i++) x[i] = 1;
+    for (int s = 0; s < 6; s++) x[(s * 2 + 1) * MICRO * WIDTH + 5] = INFINITY; // rank 1's
+    holds_npy("inf.npy", ZX_F32, 2, (const int64_t[]){6 * 2 * MICRO, WIDTH}, x);
+    snprintf(text, sizeof text,
+             "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 4, \"min_loss_scale\": 1, "
+             "\"hysteresis\": %d}",
+             hysteresis);
+    write_config("inf.json", text);
+    snprintf(name[0], sizeof name[0], "inf-%d", hysteresis);
+    snprintf(name[1], sizeof name[1], "end-%d", hysteresis);
+    holds_train(name[0], "net.onnx --config inf.json --data x=inf.npy --ranks 2 --steps %d",
+                last - 1);
+    holds_open(&t, "%s/model.safetensors", name[0]);
+    holds_floats(&t, "w", WIDTH, w);
+    holds_close(&t);
+    assert_memory_equal(w, first, sizeof w);
+    snprintf(said, sizeof said, "%s/log.jsonl", name[0]);
+    FILE *f = fopen(said, "r");
+    assert_non_null(f);
+    for (int s = 1; s < last; s++) {
+        json_t *row = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL);
+        assert_non_null(row);
+        const double scale = json_number_value(json_object_get(row, "loss_scale")),
+                     want = s < hysteresis ? 16 : ldexp(16, hysteresis - s);
+        if (scale != want) fail_msg("step %d: scale %g, %g was due", s, scale, want);
+        assert_int_equal(json_integer_value(json_object_get(row, "skipped")), s);
+        json_decref(row);
+    }
+    fclose(f);
+    assert_int_equal(holds_zerox(name[1],
+                                 "train net.onnx --config inf.json --data x=inf.npy --ranks 2 "
+                                 "--steps %d --out %s",
+                                 last + 1, name[1]),
+                     5);
+    snprintf(said, sizeof said, "%s.err", name[1]);
+    snprintf(text, sizeof text, "step %d: infinity first in node", last);
+    if (!holds_says(said, text)) fail_msg("%s: %s", text, holds_read(said, &(size_t){0}));
+    assert_true(holds_says(said, "input 'x'"));
+    assert_true(holds_says(said, "fp16.min_loss_scale, 1;"));
+}
+
+// Where no scale shrinks, a run doesn't skip for ever: also if it was gone on with in between.
+static void what_only_skips_ends(void **state ZX_UNUSED)
+{
+    write_samples("same.npy", 1, true, false, -1);
+    write_samples("bad.npy", 1, false, true, -1);
+    write_config("stuck.json", "\"fp16\": {\"enabled\": true, \"loss_scale\": 1073741824}");
+    holds_train("stuck", "net.onnx --config stuck.json --data x=same.npy --ranks 1 --steps 31 "
+                         "--save-every 31");
+    assert_true(holds_says("stuck.err", "31 steps, 31 of them skipped"));
+    assert_int_equal(holds_zerox("stays", "train --resume stuck --steps 40"), 5);
+    assert_true(holds_says("stays.err", "step 32: infinity first in node"));
+    assert_true(holds_says("stays.err", "32 steps in a row overflowed"));
+    // More than so many, but not in a row.
+    write_config("skip.json", "\"zerox\": {\"on_nan\": \"skip\"}");
+    holds_train("some", "net.onnx --config skip.json --data x=bad.npy --ranks 1 --steps %d",
+                33 * STEPS);
+    assert_true(holds_says("some.err", "165 steps, 33 of them skipped"));
+}
+
 // The scale, when it was last halved and what is left of the hysteresis are in a checkpoint.
 static void a_run_that_goes_on_has_its_scale(void **state ZX_UNUSED)
 {
@@ -276,6 +345,9 @@ int main(void)
         zx_case("a plan made again has its scale", a_plan_made_again_has_its_scale, NULL),
 #endif
         zx_case("the least scale ends it", the_least_scale_ends_it, NULL),
+        zx_case("one rank overflows", one_rank_overflows, &one),
+        zx_case("one rank overflows, one time is borne", one_rank_overflows, &two),
+        zx_case("what only skips ends", what_only_skips_ends, NULL),
         zx_case("what is saved", weights_are_saved, NULL),
     };
     return _cmocka_run_group_tests("skipped", tests, ZX_COUNT(tests), setup, holds_teardown);

@@ -506,6 +506,15 @@ static const struct precision_row {
      ZX_PREC_F32, 4, NULL},
     {"parameters of another type", "{" FP16 ", \"data_types\": {\"param_dtype\": \"bf16\"}}", 0, 0,
      "param_dtype = \"bf16\" is not supported: parameters are fp16 here"},
+    {"the least scale is above the first",
+     "{\"fp16\": {\"enabled\": true, \"initial_scale_power\": 4, \"min_loss_scale\": 17}}", 0, 0,
+     "fp16.min_loss_scale, 17, is above the first loss scale, 2^4"},
+    {"the least scale is the first one",
+     "{\"fp16\": {\"enabled\": true, \"initial_scale_power\": 4, \"min_loss_scale\": 16}}",
+     ZX_PREC_F16, 4, NULL},
+    {"a scale that stays has none that is least",
+     "{\"fp16\": {\"enabled\": true, \"loss_scale\": 8, \"min_loss_scale\": 131072}}", ZX_PREC_F16,
+     4, NULL},
     {"communication in half", "{\"communication_data_type\": \"fp16\"}", 0, 0,
      "communication_data_type = \"fp16\" is not supported"},
     {"communication in what is made", "{" FP16 ", \"communication_data_type\": \"fp16\"}",
@@ -528,7 +537,9 @@ static void test_precision(void **state)
     assert_zx_ok(zx_config_parse("z", row->json, strlen(row->json), false, &mem, &c, &notes, &err),
                  &err);
     assert_int_equal(notes.n, 0);
-    const zx_status st = zx_config_precision(&c, &got, &accumulate, &err);
+    zx_loss_scale_rule scale;
+    zx_status st = zx_config_precision(&c, &got, &accumulate, &err);
+    if (st == ZX_OK) st = zx_config_loss_scale(&c, &scale, &err);
     if (row->cause != NULL) {
         assert_int_equal(st, ZX_E_USAGE);
         if (!causes_have(&err, row->cause)) fail_msg("said: %s", err.cause[0]);
