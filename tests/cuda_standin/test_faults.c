@@ -3,7 +3,8 @@
 // library's own words and where it was, and leaves neither a process nor a name in /dev/shm.
 //
 // Which call is hit is said in per cent of those that a run without faults makes: 0 the first, 100
-// the last. ZX_FAULTS=N adds N rows by chance.
+// the last. Of those that wait and ask (...Query) there are more or fewer each time: only the first
+// is certain. ZX_FAULTS=N adds N rows by chance.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/left.h"
 
@@ -70,8 +71,8 @@ static const fault_case faults[] = {
      0,
      1,
      {"step 2: instruction ", "norm: cudaMemset"}},
-    {"an event is asked", 1, N, "cudaEventQuery", 50, "214", 0, 1, {"ECC", "try: another device"}},
-    {"a stream is asked", 1, N, "cudaStreamQuery", 60, "700", 0, 1, {"IllegalAddress"}},
+    {"an event is asked", 1, N, "cudaEventQuery", 0, "214", 0, 1, {"ECC", "try: another device"}},
+    {"a stream is asked", 1, N, "cudaStreamQuery", 0, "700", 0, 1, {"IllegalAddress"}},
     {"a kernel, late", 1, N, "item", 35, "700", 0, 1, {"instruction ", "cudaErrorIllegalAddress"}},
     {"a kernel midway, late", 1, N, "item", 55, "719", 0, 1, {"instruction ", "LAUNCH_BLOCKING=1"}},
     {"memory fails", 1, N, "item", 60, "214", 0, 1, {"instruction ", "cudaErrorECCUncorrectable"}},
