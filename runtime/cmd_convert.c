@@ -190,6 +190,7 @@ static zx_status into_model(conversion *c, const zx_options *o, zx_err *err)
     const char *to = o->second, *model = zx_given_text(o, ZX_OPT_MODEL);
     struct stat a, b;
     uint32_t n = 0;
+    bool beside = false;
     ZX_TRY(zx_tensors_open(o->operand, true, c->mem, &c->from, err));
     if (model == NULL && c->from.is_ckpt) model = c->from.ckpt.model;
     if (model == NULL) {
@@ -201,9 +202,11 @@ static zx_status into_model(conversion *c, const zx_options *o, zx_err *err)
         return ZX_FAIL(err, ZX_E_USAGE, "%s is the model itself", to);
     ZX_TRY(check_apart(c, to, err));
     ZX_TRY(zx_outfile_spare(to, zx_given(o, ZX_OPT_FORCE), err));
-    ZX_TRY(zx_convert_onnx(&c->from, model, to, c->mem, &n, err));
-    zx_cmd_say("written: %s: %s with %u tensors of %s", zx_text_safe(c->mem, to),
-               zx_text_safe(c->mem, model), n, zx_text_safe(c->mem, c->from.path));
+    ZX_TRY(
+        zx_convert_onnx(&c->from, model, to, zx_given(o, ZX_OPT_FORCE), c->mem, &n, &beside, err));
+    zx_cmd_say("written: %s%s: %s with %u tensors of %s", zx_text_safe(c->mem, to),
+               beside ? " and its values in .data beside it" : "", zx_text_safe(c->mem, model), n,
+               zx_text_safe(c->mem, c->from.path));
     return ZX_OK;
 }
 

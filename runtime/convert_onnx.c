@@ -7,9 +7,8 @@
 
 #include "proto/onnx_file.h"
 #include "proto/onnx_places.h"
+#include "runtime/convert_beside.h"
 #include "runtime/outfile.h"
-
-enum { CHUNK = 1 << 22 }; // bytes, also of whole elements
 
 typedef struct patch { // bytes [at, at + n) of the file are tensor i's
     uint64_t at, n;
@@ -22,7 +21,8 @@ static int by_place(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-static const zx_onnx_place *find(const zx_onnx_place *places, uint32_t n, const zx_tensor_entry *e)
+const zx_onnx_place *zx_convert_place(const zx_onnx_place *places, uint32_t n,
+                                      const zx_tensor_entry *e)
 {
     for (uint32_t k = 0; k <= e->n_aliases; k++) {
         const char *name = k == 0 ? e->name : e->aliases[k - 1];
@@ -32,19 +32,28 @@ static const zx_onnx_place *find(const zx_onnx_place *places, uint32_t n, const 
     return NULL;
 }
 
-static void check(const zx_tensor_entry *e, const zx_onnx_place *p, zx_arena *mem, zx_err *err)
+zx_status zx_convert_check(const zx_tensor_entry *e, const zx_type *there, zx_arena *mem,
+                           zx_err *err)
 {
     char a[ZX_SHAPE_TEXT], b[ZX_SHAPE_TEXT];
-    const char *name = zx_text_safe(mem, e->name);
-    if (p == NULL)
-        ZX_FAIL(err, ZX_E_DATA, "there is no initializer '%s'", name);
-    else if (p->type.dtype != e->type.dtype || !zx_shape_equal(&p->type.shape, &e->type.shape))
-        ZX_FAIL(err, ZX_E_DATA, "'%s' is %s %s there, and %s %s in the weights", name,
-                p->type.dtype < ZX_DTYPE_COUNT ? zx_dtypes[p->type.dtype].word : "of another type",
-                zx_shape_text(&p->type.shape, a), zx_dtypes[e->type.dtype].word,
-                zx_shape_text(&e->type.shape, b));
-    else if (p->at == UINT64_MAX && zx_shape_count(&p->type.shape) > 0)
-        ZX_FAIL(err, ZX_E_DATA, "the values of '%s' lie in another file (external data)", name);
+    if (there->dtype == e->type.dtype && zx_shape_equal(&there->shape, &e->type.shape))
+        return ZX_OK;
+    return ZX_FAIL(err, ZX_E_DATA, "'%s' is %s %s there, and %s %s in the weights",
+                   zx_text_safe(mem, e->name),
+                   there->dtype < ZX_DTYPE_COUNT ? zx_dtypes[there->dtype].word : "of another type",
+                   zx_shape_text(&there->shape, a), zx_dtypes[e->type.dtype].word,
+                   zx_shape_text(&e->type.shape, b));
+}
+
+// Whether a weight is none of the file's own bytes: it lies in another file, or a node makes it.
+static bool lies_outside(const zx_tensors *from, const zx_onnx_place *places, uint32_t n)
+{
+    for (uint32_t i = 0; i < from->n; i++) {
+        if (zx_tensor_is_state(&from->at[i])) continue;
+        const zx_onnx_place *p = zx_convert_place(places, n, &from->at[i]);
+        if (p == NULL || (p->at == UINT64_MAX && zx_shape_count(&p->type.shape) > 0)) return true;
+    }
+    return false;
 }
 
 static patch *make_patches(zx_tensors *from, const zx_onnx_place *places, uint32_t n_places,
@@ -55,8 +64,8 @@ static patch *make_patches(zx_tensors *from, const zx_onnx_place *places, uint32
     for (uint32_t i = 0; i < from->n; i++) {
         const zx_tensor_entry *e = &from->at[i];
         if (zx_tensor_is_state(e)) continue;
-        const zx_onnx_place *p = find(places, n_places, e);
-        check(e, p, mem, err);
+        const zx_onnx_place *p = zx_convert_place(places, n_places, e);
+        zx_convert_check(e, &p->type, mem, err);
         if (err->code == ZX_OK && p->at != UINT64_MAX)
             patches[(*n)++] = (patch){p->at, zx_type_bytes(&e->type), i};
     }
@@ -69,13 +78,14 @@ static patch *make_patches(zx_tensors *from, const zx_onnx_place *places, uint32
     return patches;
 }
 
-static zx_status put_tensor(zx_tensors *from, uint32_t i, unsigned char *chunk, zx_outfile *f,
-                            zx_err *err)
+zx_status zx_convert_put(zx_tensors *from, uint32_t i, unsigned char *chunk, zx_outfile *f,
+                         zx_err *err)
 {
     const zx_type *t = &from->at[i].type;
     const int64_t width = zx_dtype_bytes(t->dtype), n = zx_shape_count(&t->shape);
-    for (int64_t done = 0; done < n; done += CHUNK / width) {
-        const int64_t k = n - done < CHUNK / width ? n - done : CHUNK / width;
+    const int64_t most = (int64_t)ZX_CONVERT_CHUNK / width;
+    for (int64_t done = 0; done < n; done += most) {
+        const int64_t k = n - done < most ? n - done : most;
         ZX_TRY(zx_tensors_read(from, i, done, k, chunk, err));
         ZX_TRY(zx_outfile_write(f, chunk, (size_t)(k * width), err));
     }
@@ -90,27 +100,20 @@ static zx_status write_all(zx_tensors *from, const zx_mapfile *m, const patch *p
         const uint64_t until = i < n ? patches[i].at : m->size;
         ZX_TRY(zx_outfile_write(f, m->bytes + at, (size_t)(until - at), err));
         if (i == n) break;
-        ZX_TRY(put_tensor(from, patches[i].i, chunk, f, err));
+        ZX_TRY(zx_convert_put(from, patches[i].i, chunk, f, err));
         at = until + patches[i].n;
     }
     return ZX_OK;
 }
 
-static zx_status convert(zx_tensors *from, const zx_mapfile *m, const char *to, zx_arena *mem,
-                         uint32_t *n, zx_err *err)
+static zx_status within(zx_tensors *from, const zx_mapfile *m, const zx_onnx_place *places,
+                        uint32_t n_places, const char *to, zx_arena *mem, uint32_t *n, zx_err *err)
 {
-    uint32_t n_places = 0;
-    const zx_onnx_place *places = NULL;
     zx_outfile f = {0};
     zx_err found = {0};
-    ZX_TRY(zx_onnx_places(m, mem, &n_places, &places, err));
     const patch *patches = make_patches(from, places, n_places, mem, n, &found);
-    if (found.code != ZX_OK) {
-        zx_err_hint(&found, "the model that these weights were trained from, with its weights in "
-                            "the file itself and exported with optimize=False");
-        return zx_err_merge(err, &found);
-    }
-    unsigned char *chunk = malloc(CHUNK);
+    if (found.code != ZX_OK) return zx_err_merge(err, &found);
+    unsigned char *chunk = malloc(ZX_CONVERT_CHUNK);
     zx_status st =
         chunk != NULL ? zx_outfile_open(&f, to, mem, err) : ZX_FAIL(err, ZX_E_IO, "out of memory");
     if (st == ZX_OK) st = write_all(from, m, patches, *n, chunk, &f, err);
@@ -120,17 +123,26 @@ static zx_status convert(zx_tensors *from, const zx_mapfile *m, const char *to, 
     return st;
 }
 
-zx_status zx_convert_onnx(zx_tensors *from, const char *model, const char *to, zx_arena *mem,
-                          uint32_t *n, zx_err *err)
+zx_status zx_convert_onnx(zx_tensors *from, const char *model, const char *to, bool force,
+                          zx_arena *mem, uint32_t *n, bool *beside, zx_err *err)
 {
     zx_onnx_file file = {0};
     zx_mapfile m = {0};
-    zx_status st = zx_onnx_open(&file, model, mem, err); // its form
-    zx_onnx_close(&file);
+    uint32_t n_places = 0;
+    const zx_onnx_place *places = NULL;
+    zx_status st = zx_onnx_open(&file, model, mem, err); // also its form
     if (st == ZX_OK) st = zx_mapfile_open(&m, model, err);
-    if (st != ZX_OK) return st;
-    st = convert(from, &m, to, mem, n, err);
+    if (st == ZX_OK) st = zx_onnx_places(&m, mem, &n_places, &places, err);
+    *beside = st == ZX_OK && lies_outside(from, places, n_places);
+    if (*beside)
+        st = zx_convert_beside(from, &file, places, n_places, to, force, mem, n, err);
+    else if (st == ZX_OK)
+        st = within(from, &m, places, n_places, to, mem, n, err);
+    if (st == ZX_E_DATA)
+        zx_err_hint(err, "the model that these weights were trained from, exported with "
+                         "optimize=False");
     if (st != ZX_OK) zx_err_in(err, "%s", zx_text_safe(mem, model));
     zx_mapfile_close(&m);
+    zx_onnx_close(&file);
     return st;
 }

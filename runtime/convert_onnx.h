@@ -7,9 +7,10 @@
 #include "runtime/tensors.h"
 
 // Writes `model` to `to`, some MiB at a time. Every tensor of `from` that is no optimizer state has
-// to be an initializer of that name (or alias), type and shape whose bytes are in the file itself:
-// E_DATA with each that isn't. *n: how many were written.
-zx_status zx_convert_onnx(zx_tensors *from, const char *model, const char *to, zx_arena *mem,
-                          uint32_t *n, zx_err *err);
+// to be an initializer of that name (or alias), type and shape, or what a node makes anew: E_DATA
+// with each that isn't. *n: how many were written; *beside: where one isn't in the file itself all
+// values are in `to`.data, which `force` writes over.
+zx_status zx_convert_onnx(zx_tensors *from, const char *model, const char *to, bool force,
+                          zx_arena *mem, uint32_t *n, bool *beside, zx_err *err);
 
 #endif

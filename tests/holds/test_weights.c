@@ -291,6 +291,40 @@ static void into_onnx(void **state)
     }
 }
 
+// Weights that nodes make, then ones that lie in another file: both times beside the new model.
+static void beside_onnx(void **state)
+{
+#define SMALL "--threads 1 --data input_ids=synthetic --data labels=synthetic --force "
+    size_t n, m;
+    (void)state;
+    assert_int_equal(holds_zerox("new", "new gpt2 --preset tiny --force -o n.onnx"), 0);
+    holds_train("n", "n.onnx " SMALL "--steps 2 --save-every 2");
+    assert_int_equal(holds_zerox("into", "convert n b1.onnx"), 0);
+    expect("into", "written: b1.onnx and its values in .data beside it: ");
+    assert_int_equal(holds_zerox("into", "convert n b2.onnx --model b1.onnx"), 0);
+    char *a = holds_read("b1.onnx.data", &n), *b = holds_read("b2.onnx.data", &m);
+    assert_true(n == m && memcmp(a, b, n) == 0);
+    free(a);
+    free(b);
+    holds_train("init", "n.onnx " SMALL "--steps 1 --init n");
+    holds_train("of_b1", "b1.onnx " SMALL "--steps 1");
+    holds_train("of_b2", "b2.onnx " SMALL "--steps 1");
+    holds_expect_same("init", "of_b1");
+    holds_expect_same("init", "of_b2");
+    assert_int_equal(remove("b2.onnx"), 0);
+    assert_int_equal(holds_zerox("into", "convert n b2.onnx"), 2);
+    expect("into", "b2.onnx.data exists already");
+    assert_int_equal(rename("b1.onnx", "other.onnx"), 0); // whose values are in b1.onnx.data
+    assert_int_equal(holds_zerox("into", "convert n b1.onnx --model other.onnx --force"), 2);
+    expect("into", "b1.onnx.data has values of the model itself");
+    assert_int_equal(holds_zerox("into", "new gpt2 --preset tiny --set width=32 --force -o w.onnx"),
+                     0);
+    assert_int_equal(holds_zerox("into", "convert n c.onnx --model w.onnx"), 3);
+    expect("into", "there, and float32 [");
+    assert_int_not_equal(access("c.onnx.data", F_OK), 0);
+#undef SMALL
+}
+
 // A tied tensor is stored once, and both names find it, whichever file is in between.
 static void tied(void **state)
 {
@@ -311,7 +345,7 @@ static void tied(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(init_rows) + ZX_COUNT(word_rows) + 5];
+    struct CMUnitTest tests[ZX_COUNT(init_rows) + ZX_COUNT(word_rows) + 6];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(init_rows); i += test_few() ? 2 : 1)
         tests[n++] = zx_case(init_rows[i].name, test_init, &init_rows[i]);
@@ -322,5 +356,6 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(convert);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(tied);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(into_onnx);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(beside_onnx);
     return _cmocka_run_group_tests("tests", tests, n, setup, holds_teardown);
 }
