@@ -68,6 +68,16 @@ static zx_status check_state(const zx_train *t, zx_err *err)
                        "%s: %" PRIu64 " samples were read, which is no whole number of "
                        "micro-batches of %" PRIu64,
                        t->from.dir, s->samples, micro);
+    const uint64_t has = zx_data_samples(t->job.data);
+    if (s->data_samples != 0 && s->data_samples != has && !zx_given(t->job.o, ZX_OPT_DATA)) {
+        zx_err_hint(err,
+                    "the data as they were, or --data INPUT=FILE to go on with others: sample "
+                    "%" PRIu64 " of them is the next one",
+                    has > 0 ? s->samples % has : s->samples);
+        return ZX_FAIL(err, ZX_E_DATA,
+                       "%s was saved with data of %" PRIu64 " samples, now they have %" PRIu64,
+                       t->from.dir, s->data_samples, has);
+    }
     if (s->steps >= t->steps) {
         zx_err_hint(err, "--steps %" PRIu64 ", or more: they count from the run's beginning",
                     s->steps + 1);
@@ -96,6 +106,7 @@ zx_status zx_train_take_checkpoint(zx_train *t, zx_err *err)
     }
     t->state = t->from.state;
     t->state.seed = job->seed;
+    t->state.data_samples = zx_data_samples(job->data);
     t->done = t->before = t->saving.at = t->saving.begun = t->state.steps;
     if (zx_world_rank(t->world) != 0) return ZX_OK;
     if (zx_ckpt_model_hash(&job->forward) != t->from.model_hash)
@@ -154,6 +165,7 @@ void zx_train_saving_open(zx_train *t)
     t->saving.every = zx_given_number(o, ZX_OPT_SAVE_EVERY, 0);
     t->saving.keep = zx_given_number(o, ZX_OPT_KEEP, 2);
     t->state.seed = t->job.seed;
+    t->state.data_samples = zx_data_samples(t->job.data);
 }
 
 void zx_train_saving_close(zx_train *t)

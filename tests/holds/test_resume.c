@@ -293,6 +293,20 @@ static void save_fails(void **state)
     assert_true(!there("way/checkpoints"));
 }
 
+// Samples are in another order then, and the next ones aren't those that would have come.
+static void data_grow(void **state)
+{
+    static const float x[(SAMPLES + 2) * IN];
+    (void)state;
+    assert_int_equal(system("cp x.npy grow.npy"), 0);
+    holds_train("grow", RUN "--steps 2 --save-every 2 --data x=grow.npy --force");
+    holds_npy("grow.npy", ZX_F32, 2, (const int64_t[]){SAMPLES + 2, IN}, x);
+    resume("grown", 3, "grow --steps 3");
+    expect_said("grown",
+                "grow/checkpoints/step-2 was saved with data of 40 samples, now they have 42");
+    resume("grown", 0, "grow --steps 3 --data x=grow.npy");
+}
+
 // ---- what is said -------------------------------------------------------------------------------
 
 static const struct word_row {
@@ -331,7 +345,7 @@ static void test_word(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(word_rows) + 6];
+    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(word_rows) + 7];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i += test_few() ? 3 : 1)
         tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
@@ -341,6 +355,7 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(in_use);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(damaged);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(save_fails);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(data_grow);
     for (size_t i = 0; i < ZX_COUNT(word_rows); i++)
         tests[n++] = zx_case(word_rows[i].name, test_word, &word_rows[i]);
     return _cmocka_run_group_tests("tests", tests, n, setup, holds_teardown);
