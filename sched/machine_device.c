@@ -86,7 +86,8 @@ zx_status zx_machine_of_device(const zx_device *d, const zx_device_use *use, zx_
     *known = word != NULL && linked <= node.ranks;
     if (!*known) word = "h100"; // for what no figures are told of
     if (!*known && (d->processors == 0 || d->clock <= 0))
-        return ZX_FAIL(err, ZX_E_DEVICE, "'%s' tells neither clock nor multiprocessors", d->name);
+        return ZX_FAIL(err, ZX_E_DEVICE, "CUDA device '%s' tells neither clock nor multiprocessors",
+                       d->name);
     ZX_TRY(zx_machine_find(word, *known ? linked : 1, out, err));
     out->ranks = use->ranks;
     snprintf(out->name, sizeof out->name, "%.36sx%u", *known ? word : d->name, use->ranks);

@@ -19,18 +19,21 @@ static uint32_t cuda_count(zx_err *err)
     return st == ZX_OK && n > 0 ? (uint32_t)n : 0;
 }
 
-// 0: this runtime doesn't tell.
-static double attribute(enum cudaDeviceAttr what, int device)
+// 0: this runtime doesn't know of it.
+static zx_status attribute(enum cudaDeviceAttr what, int device, double *out, zx_err *err)
 {
     int value = 0;
-    return cudaDeviceGetAttribute(&value, what, device) == cudaSuccess ? (double)value : 0;
+    const cudaError_t e = cudaDeviceGetAttribute(&value, what, device);
+    *out = e == cudaSuccess ? (double)value : 0;
+    if (e == cudaErrorInvalidValue) return cudaGetLastError(), ZX_OK;
+    return zx_cuda_check(e, "cudaDeviceGetAttribute", err);
 }
 
-static zx_status cuda_device(uint32_t index, zx_device *out, zx_err *err)
+static zx_status ask_device(int k, zx_device *out, zx_err *err)
 {
     struct cudaDeviceProp prop;
     size_t left = 0, all = 0;
-    const int k = (int)index;
+    double clock, memory, bits;
     DO(cudaSetDevice(k));
     DO(cudaGetDeviceProperties(&prop, k));
     DO(cudaMemGetInfo(&left, &all));
@@ -39,13 +42,21 @@ static zx_status cuda_device(uint32_t index, zx_device *out, zx_err *err)
                        .major = (uint32_t)prop.major,
                        .minor = (uint32_t)prop.minor,
                        .processors = (uint32_t)prop.multiProcessorCount,
-                       .engines = (uint32_t)prop.asyncEngineCount,
-                       .clock = 1e3 * attribute(cudaDevAttrClockRate, k)};
-    // Twice a clock; kilohertz and bits.
-    out->bandwidth = 2e3 * attribute(cudaDevAttrMemoryClockRate, k) *
-                     attribute(cudaDevAttrGlobalMemoryBusWidth, k) / 8;
+                       .engines = (uint32_t)prop.asyncEngineCount};
+    ZX_TRY(attribute(cudaDevAttrClockRate, k, &clock, err));
+    ZX_TRY(attribute(cudaDevAttrMemoryClockRate, k, &memory, err));
+    ZX_TRY(attribute(cudaDevAttrGlobalMemoryBusWidth, k, &bits, err));
+    out->clock = 1e3 * clock;
+    out->bandwidth = 2e3 * memory * bits / 8; // twice a clock; kilohertz and bits
     snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, prop.name);
     return ZX_OK;
+}
+
+static zx_status cuda_device(uint32_t index, zx_device *out, zx_err *err)
+{
+    const zx_status st = ask_device((int)index, out, err);
+    if (st != ZX_OK) zx_err_in(err, "CUDA device %u", index);
+    return st;
 }
 
 static zx_status open_device(struct zx_cuda *c, uint32_t local, zx_err *err)

@@ -84,7 +84,8 @@ static inline void bench_open_reference(const bench_case *c, uint32_t ranks, ben
     zx_graph full;
     char path[256];
     static const zx_bind dims[] = {{"seq", 32}};
-    const bool open = strcmp(c->model, "gpt2_dynamic") == 0;
+    const bool open =
+        strcmp(c->model, "gpt2_dynamic") == 0 || strcmp(c->model, "gpt2_hf_loss") == 0;
     const zx_import_options io = {
         .eval = &zx_cpu_eval, .micro_batch = c->batch, .n_dims = open ? 1 : 0, .dims = dims};
     *m = (bench_model){.machine = zx_machine_host(ranks, 1)};
