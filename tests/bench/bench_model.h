@@ -83,11 +83,9 @@ static inline void bench_open_reference(const bench_case *c, uint32_t ranks, ben
     zx_notes notes = {0};
     zx_graph full;
     char path[256];
-    static const zx_bind dims[] = {{"seq", 32}};
-    const bool open =
-        strcmp(c->model, "gpt2_dynamic") == 0 || strcmp(c->model, "gpt2_hf_loss") == 0;
+    static const zx_bind dims[] = {{"seq", 32}}; // where the file leaves it open
     const zx_import_options io = {
-        .eval = &zx_cpu_eval, .micro_batch = c->batch, .n_dims = open ? 1 : 0, .dims = dims};
+        .eval = &zx_cpu_eval, .micro_batch = c->batch, .n_dims = 1, .dims = dims};
     *m = (bench_model){.machine = zx_machine_host(ranks, 1)};
     snprintf(path, sizeof path, "tests/data/cases/%s/model.onnx", c->model);
     bench_must(zx_onnx_open(&m->file, path, &m->mem, &err), &err);
