@@ -137,7 +137,10 @@ uint64_t zx_cmd_ranks(const zx_options *o)
 static void put_rate(zx_text *out, const char *what, double rate, const char *unit)
 {
     char text[ZX_BYTES_TEXT];
-    if (rate > 0) zx_text_put(out, "%-18s %s%s/s\n", what, zx_text_count(rate, text), unit);
+    if (!(rate > 0)) return;
+    zx_text_count(rate, text);
+    const int digits = (int)strspn(text, "0123456789.");
+    zx_text_put(out, "%-18s %.*s %s%s/s\n", what, digits, text, text + digits, unit);
 }
 
 static void put_time(zx_text *out, const char *what, double seconds)

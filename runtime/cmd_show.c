@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,9 +127,12 @@ static void put_state(const zx_ckpt *c, zx_arena *mem, zx_text *out)
                 c->ranks == 1 ? "" : "s", c->stage, zx_text_safe(mem, c->optimizer),
                 zx_text_safe(mem, c->model));
     const char *comma = "";
+    // Behind the seed is what evaluations and fp16 keep: 0 where there is none.
 #define ZX_TRAIN_STATE(type, name, absent)                                                         \
-    zx_text_put(out, "%s" #name " " ZX_SHOW_##type, comma, c->state.name);                         \
-    comma = ", ";
+    if (offsetof(zx_train_state, name) <= offsetof(zx_train_state, seed) || c->state.name > 0) {   \
+        zx_text_put(out, "%s" #name " " ZX_SHOW_##type, comma, c->state.name);                     \
+        comma = ", ";                                                                              \
+    }
 #include "runtime/train_state.def"
 #undef ZX_TRAIN_STATE
     zx_text_put(out, "\n");

@@ -74,11 +74,17 @@ zx_status zx_config_batch(zx_config *c, uint32_t ranks, int64_t graph_batch, zx_
             zx_err_hint(err, "a %s that is a multiple of %lld x %u ranks", T_KEY, (long long)each,
                         ranks);
         zx_err_hint(err, "give two of the three keys; the third one follows");
+        const char *of_ranks = c->whose_ranks != NULL ? c->whose_ranks : "";
+        if (t->has && whole != g->has && out->micro * out->accumulate == 0)
+            return ZX_FAIL(
+                err, ZX_E_USAGE,
+                "%s: check the batch keys: %s %lld is no multiple of %s %lld x ranks %u%s", name,
+                T_KEY, (long long)out->total, whole ? M_KEY : G_KEY, (long long)each, ranks,
+                of_ranks);
         return ZX_FAIL(err, ZX_E_USAGE,
                        "%s: check the batch keys: %s %lld is not %s %lld x %s %lld x ranks %u%s",
                        name, T_KEY, (long long)out->total, M_KEY, (long long)out->micro, G_KEY,
-                       (long long)out->accumulate, ranks,
-                       c->whose_ranks != NULL ? c->whose_ranks : "");
+                       (long long)out->accumulate, ranks, of_ranks);
     }
     if (graph_batch > 0 && out->micro != graph_batch) {
         zx_err_hint(err, "set %s to %lld, or export the model with a symbolic batch", M_KEY,

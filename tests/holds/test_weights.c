@@ -205,7 +205,7 @@ static const struct word_row {
      "fc.bias  float16 [4]  norm 2.44949  min -1  max 2\n  first: 1 0 -1 2\n1 tensor"},
     {"of a run", "show run", 0, "saved on 3 ranks, ZeRO stage 3, optimizer AdamW, model /"},
     {"where it stands", "show run", 0,
-     "\nsteps 2, applied_steps 2, skipped_steps 0, samples 12, seed 0"},
+     "\nsteps 2, applied_steps 2, skipped_steps 0, samples 12, seed 0\n"},
     {"states", "show run/checkpoints --tensor fc.bias", 0,
      "exp_avg_sq fc.bias  float32 [4]  norm "},
     {"parameters", "show run/checkpoints/step-1", 0,
