@@ -159,7 +159,9 @@ zx_status zx_train_eval_step(zx_train *t, bool last, bool *enough, zx_err *err)
         zx_err_in(err, "evaluation after step %llu", (unsigned long long)t->done);
         return st;
     }
-    if (!due || e->left) return ZX_OK; // the end of a run isn't one of those that are compared
+    if (!due) return ZX_OK; // the end of a run isn't one of those that are compared
+    t->state.eval_left = e->left;
+    if (e->left) return ZX_OK;
     judge(e, &t->state);
     *enough = !last && e->of.patience > 0 && t->state.eval_worse >= e->of.patience;
     return ZX_OK;

@@ -304,6 +304,11 @@ zx_status zx_train_steps(zx_train *t, bool *stopped, zx_err *err)
     zx_err writing = {0};
     bool enough = false;
     *stopped = false;
+    if (t->state.eval_left != 0) { // what it would have come to counts for early stop
+        st = zx_train_eval_step(t, false, &enough, err);
+        *stopped = t->eval.left;
+        if (first && st == ZX_OK) show_evaluation(t, &v, enough);
+    }
     for (uint64_t step = t->before; st == ZX_OK && step < t->steps && !*stopped && !enough;
          step++) {
         const uint64_t micro = t->state.samples / (uint64_t)t->job.batch.micro;

@@ -181,14 +181,18 @@ static void a_signal_leaves_an_evaluation(void **state)
     static float x[4096 * 4];
     bad_result result;
     bad_npy("many.npy", "<f4", "4096, 4", x, sizeof x);
-    const pid_t pid = bad_start(FOREVER "--ranks 2 --wire-delay 20ms --eval-every 1 --eval-data "
+    const pid_t pid = bad_start(FOREVER "--ranks 2 --wire-delay 20ms --eval-every 2 --eval-data "
                                         "x=$IN/many.npy");
-    bad_wait_lines("o/plan.txt", 1);
-    usleep(600000); // the first step is done, or about to be
+    bad_wait_lines("o/log.jsonl", 1); // so the second step is next, and then the evaluation
     wait_signal(pid, SIGINT);
     bad_end(pid, &result);
-    bad_expect(&result, 128 + SIGINT, "evaluation after step 1: left before its end");
+    bad_expect(&result, 128 + SIGINT, "evaluation after step 2: left before its end");
     bad_expect(&result, 128 + SIGINT, "saved: o/model.safetensors");
+    // It is made up, now without the delay, and once.
+    bad_run("train --resume o --steps 3 --wire-delay 0ms", &result);
+    bad_expect(&result, 0, "run: o\nevaluation: loss ");
+    bad_run("train --resume o --steps 4 --wire-delay 0ms", &result);
+    bad_expect(&result, 0, "run: o\nstep ");
     bad_nothing_left(false);
     whole_rows("o/log.jsonl");
     bad_clear();
