@@ -206,8 +206,8 @@ static void group(zx_job *job, zx_err *err)
                         "fits counts, and max_dims leaves out what has more dimensions",
                     k);
         else if (x->n_params > 0 && all_frozen(job, k))
-            ZX_FAIL(err, ZX_E_USAGE,
-                    KEY "[%u] changes nothing: all its parameters are frozen (zerox.freeze)", k);
+            zx_note(&job->notes, &job->mem,
+                    KEY "[%u] has no effect: all its parameters are frozen (zerox.freeze)", k);
     }
 }
 

@@ -18,7 +18,7 @@ static const struct row {
     {"a row as JSON", {"machine", "h100x32", "--format", "json"}, 0, "\"name\": \"h100x32\"", NULL},
     {"a row for ranks", {"machine", "h100-1", "--ranks", "16"}, 0, "h100-1x16", NULL},
     {"the rows", {"machine", "--list"}, 0, "b200", NULL},
-    {"constants", {"machine", "constants", "--ranks", "2"}, 0, "100GFLOP/s", NULL},
+    {"constants", {"machine", "constants", "--ranks", "2"}, 0, "100 GFLOP/s", NULL},
     {"its GPUs", {"machine", "--backend", "cpu"}, 0, "GPUs               none: ", NULL},
     {"a name and --backend", {"machine", "h100", "--backend", "cpu"}, 2, NULL, "names another"},
     {"no such row", {"machine", "h10"}, 2, NULL, "the nearest is 'h100'"},

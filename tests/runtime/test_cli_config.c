@@ -23,6 +23,11 @@ static const cli_row rows[] = {
      0,
      NULL,
      "stage3_gather_16bit_weights_on_model_save has no effect: the parameters are float32"},
+    {"a group of frozen parameters",
+     {"plan", MLP, "--config", "frozen.json"},
+     0,
+     NULL,
+     "zerox.param_groups[0] has no effect: all its parameters are frozen"},
     {"nothing is refused", {EXPLAIN, "good.json"}, 0, "would be refused: nothing\n", NULL},
     {"the model's batch", {EXPLAIN, "empty.json", MLP}, 0, " model", NULL},
     {"a model that contradicts",
@@ -66,6 +71,8 @@ static int make_files(void **state)
     if (cli_setup(state) != 0) return 1;
     cli_write("good.json", "{\"train_batch_size\": 8, \"wandb\": {\"enabled\": true}}");
     cli_write("empty.json", "{}");
+    cli_write("frozen.json", "{\"zerox\": {\"freeze\": \"*.bias\", \"param_groups\": "
+                             "[{\"params\": \"*.bias\", \"lr\": 1}]}}");
     cli_write("gather.json",
               "{\"zero_optimization\": {\"stage3_gather_16bit_weights_on_model_save\": true}}");
     cli_write("batch.json", "{\"train_micro_batch_size_per_gpu\": 5}");
