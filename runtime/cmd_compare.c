@@ -142,6 +142,7 @@ static zx_status read_ask(const zx_options *o, zx_arena *mem, zx_compare_ask *as
     ask->least_steps = zx_given(o, ZX_OPT_STEPS) ? ask->steps : ZX_COMPARE_TIMED;
     ZX_TRY(read_format(o, &ask->json, err));
     ZX_TRY(zx_job_policies(words != NULL ? words : "all", NULL, ask->ids, &ask->n, err));
+    ZX_TRY(zx_job_check_policies(o, ask->ids, ask->n, err));
     ZX_TRY(read_link(o, ask, err));
     ZX_TRY(read_sweep(o, mem, ask, err));
     return check_execute(o, ask, err);

@@ -71,6 +71,17 @@ zx_status zx_cmd_machine_of(const zx_options *o, uint32_t ranks, uint32_t thread
                          : zx_machine_find(name, ranks, out, err);
 }
 
+static const char *rate_text(double rate, const char *unit,
+                             char buf[ZX_BYTES_TEXT]) // "737 GFLOP/s"
+{
+    char text[ZX_BYTES_TEXT];
+    zx_text_count(rate, text);
+    const int digits = (int)strspn(text, "0123456789.");
+    snprintf(buf, ZX_BYTES_TEXT, "%.*s %.2s%.8s/s", digits < 8 ? digits : 8, text, text + digits,
+             unit);
+    return buf;
+}
+
 // What is planned for a device, and how sure its figures are.
 static zx_status machine_of_device(const zx_device *d, const zx_device_use *use, zx_arena *mem,
                                    zx_notes *notes, zx_machine *out, zx_err *err)
@@ -81,15 +92,16 @@ static zx_status machine_of_device(const zx_device *d, const zx_device_use *use,
     const char *name = zx_text_safe(mem, d->name);
     const char *linked = "";
     if (use->ranks > 1 && out->wire > 0)
-        linked = zx_arena_printf(mem, ", %sB/s between ranks", zx_text_count(out->wire, link));
+        linked = zx_arena_printf(mem, ", %s between ranks", rate_text(out->wire, "B", link));
     if (known)
         zx_note(notes, mem, "planned for %s by its row of zerox machine --list, as %s%s%s", name,
                 out->name, linked[0] != '\0' ? "; assumed" : "", linked);
     else
         zx_note(notes, mem,
-                "planned for %s by its own figures, assumed: %sFLOP/s of products, %sB/s of "
+                "planned for %s by its own figures, assumed: %s of products, %s of "
                 "memory%s; zerox machine --list has none of it",
-                name, zx_text_count(out->flops, flops), zx_text_count(out->memory, memory), linked);
+                name, rate_text(out->flops, "FLOP", flops), rate_text(out->memory, "B", memory),
+                linked);
     return ZX_OK;
 }
 
@@ -137,10 +149,7 @@ uint64_t zx_cmd_ranks(const zx_options *o)
 static void put_rate(zx_text *out, const char *what, double rate, const char *unit)
 {
     char text[ZX_BYTES_TEXT];
-    if (!(rate > 0)) return;
-    zx_text_count(rate, text);
-    const int digits = (int)strspn(text, "0123456789.");
-    zx_text_put(out, "%-18s %.*s %s%s/s\n", what, digits, text, text + digits, unit);
+    if (rate > 0) zx_text_put(out, "%-18s %s\n", what, rate_text(rate, unit, text));
 }
 
 static void put_time(zx_text *out, const char *what, double seconds)
@@ -231,7 +240,7 @@ static void put_devices(zx_text *out)
         const zx_device *d = &list[i];
         zx_text_put(out, "GPU %-14u %s: memory %s, %s free", i, zx_text_safe(&mem, d->name),
                     zx_text_size(d->bytes, all), zx_text_size(d->free_bytes, left));
-        if (d->bandwidth > 0) zx_text_put(out, ", %sB/s", zx_text_count(d->bandwidth, rate));
+        if (d->bandwidth > 0) zx_text_put(out, ", %s", rate_text(d->bandwidth, "B", rate));
         zx_text_put(out, "; compute capability %u.%u, %u SMs", d->major, d->minor, d->processors);
         if (d->clock > 0) zx_text_put(out, " at %.3g GHz", d->clock * 1e-9);
         zx_text_put(out, "\n");

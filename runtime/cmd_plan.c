@@ -180,24 +180,16 @@ static zx_status find_policy(const zx_options *o, zx_policy_id *out, zx_err *err
     zx_policy_id ids[ZX_POLICY_COUNT];
     uint32_t n = 0;
     *out = ZX_POLICY_ZEROX;
-    static const struct {
-        zx_option_id id;
-        const char *word;
-    } only[] = {{ZX_OPT_FORM, "--form"},
-                {ZX_OPT_MODULES, "--modules"},
-                {ZX_OPT_BASELINE_DEFAULTS, "--baseline-defaults"}};
-    for (size_t i = 0; i < ZX_COUNT(only) && word == NULL; i++)
-        if (zx_given(o, only[i].id))
-            return ZX_FAIL(err, ZX_E_USAGE, "%s needs --policy hooks, or another that it is for",
-                           only[i].word);
-    if (word == NULL) return ZX_OK;
+    if (word == NULL && form != NULL)
+        return ZX_FAIL(err, ZX_E_USAGE, "--form needs --policy hooks, or another that it is for");
+    if (word == NULL) return zx_job_check_policies(o, out, 1, err);
     if (strchr(word, ',') != NULL || strcmp(word, "all") == 0) {
         zx_err_hint(err, "zerox compare");
         return ZX_FAIL(err, ZX_E_USAGE, "--policy: a plan is of one policy");
     }
     ZX_TRY(zx_job_policies(word, form, ids, &n, err));
     *out = ids[0];
-    return ZX_OK;
+    return zx_job_check_policies(o, ids, n, err);
 }
 
 // What only the planner of zerox can do, and what a policy has of its own.

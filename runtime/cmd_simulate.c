@@ -46,6 +46,7 @@ static zx_status read_wanted(const zx_options *o, wanted *out, zx_err *err)
     if (!several) out->n = 1; // the first form of it
     if (out->n == 1 && out->ids[0] != ZX_POLICY_ZEROX)
         ZX_TRY(zx_job_check_own(o, zx_policies[out->ids[0]].word, err));
+    ZX_TRY(zx_job_check_policies(o, out->ids, out->n, err));
     if (out->n > 1 && out->format == FORMAT_TRACE)
         return ZX_FAIL(err, ZX_E_USAGE, "--format trace is of one policy");
     return ZX_OK;

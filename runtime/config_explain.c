@@ -16,7 +16,9 @@ static bool is_secret(const zx_config_row *row)
 
 static void put_shown(zx_text *out, const zx_config_row *row, const zx_config_value *v)
 {
-    if (is_secret(row) && v->has)
+    if (v->later)
+        zx_text_put(out, "null");
+    else if (is_secret(row) && v->has)
         zx_text_put(out, "\"(hidden)\"");
     else
         zx_config_put_value(out, row, v);
@@ -87,7 +89,7 @@ static void put_list(zx_text *out, const zx_config *c, zx_config_state state)
         if (!is_shown(c, i, state)) continue;
         zx_text value = {0};
         put_shown(&value, &zx_config_rows[i], &c->values[i]);
-        const bool none = !c->values[i].has; // nothing is what null would say
+        const bool none = !c->values[i].has || c->values[i].later; // nothing is what null would say
         zx_text_put(out, "  %-*s  %-*s  ", wide, zx_config_rows[i].path, deep,
                     none ? "-" : zx_text_safe(c->mem, value.at));
         put_origin(out, c, i, state);

@@ -232,12 +232,14 @@ zx_status zx_config_schedule_steps(zx_config *c, uint64_t steps, zx_optim *optim
     if (has_total && total->from == ZX_FROM_AUTO) {
         s->total = steps;
         total->has = true;
+        total->later = false;
         total->i = (int64_t)steps;
     }
     if (warmup->has && warmup->from == ZX_FROM_AUTO) {
         const uint64_t tenth = (steps + 9) / 10, n = tenth < MOST_WARMUP ? tenth : MOST_WARMUP;
         s->warmup = n > 2 ? n : 2;
         warmup->i = (int64_t)n;
+        warmup->later = false;
         zx_note(notes, c->mem, "%s: auto: %llu, a tenth of the run's steps, 1000 at most",
                 path_of(c, "warmup_num_steps"), (unsigned long long)n);
     }

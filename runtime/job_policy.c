@@ -182,3 +182,32 @@ zx_status zx_job_policies(const char *words, const char *form, zx_policy_id ids[
     zx_arena_free(&mem);
     return st;
 }
+
+// DeepSpeed's limits, which the defaults fill.
+static bool reads_limits(zx_policy_id id)
+{
+    return zx_policy_has_hooks(id) || id == ZX_POLICY_ZERO1 || id == ZX_POLICY_ZERO1_ONCE ||
+           id == ZX_POLICY_ZERO2 || id == ZX_POLICY_DEEPCOMPILE;
+}
+
+zx_status zx_job_check_policies(const zx_options *o, const zx_policy_id *ids, uint32_t n,
+                                zx_err *err)
+{
+    static const struct {
+        zx_option_id id;
+        const char *word, *readers;
+        bool (*read_by)(zx_policy_id id);
+    } only[] = {
+        {ZX_OPT_MODULES, "--modules", "hooks or hooks-tuned", zx_policy_has_hooks},
+        {ZX_OPT_BASELINE_DEFAULTS, "--baseline-defaults",
+         "hooks, hooks-tuned, zero1, zero2 or deepcompile", reads_limits},
+    };
+    for (size_t i = 0; i < ZX_COUNT(only); i++) {
+        uint32_t readers = 0;
+        for (uint32_t k = 0; k < n; k++) readers += only[i].read_by(ids[k]);
+        if (!zx_given(o, only[i].id) || readers > 0) continue;
+        return ZX_FAIL(err, ZX_E_USAGE, "%s is read by --policy %s, not by '%s'", only[i].word,
+                       only[i].readers, zx_policies[ids[0]].word);
+    }
+    return ZX_OK;
+}

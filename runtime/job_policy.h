@@ -28,5 +28,8 @@ zx_status zx_job_policy_plan(zx_job *job, zx_policy_id id, zx_policy_input *in, 
 // that `form` ("as-deepspeed") names, all of them where it is NULL. E_USAGE with what is near.
 zx_status zx_job_policies(const char *words, const char *form, zx_policy_id ids[ZX_POLICY_COUNT],
                           uint32_t *n, zx_err *err);
+// Refuses options that none of these policies reads. E_USAGE.
+zx_status zx_job_check_policies(const zx_options *o, const zx_policy_id *ids, uint32_t n,
+                                zx_err *err);
 
 #endif

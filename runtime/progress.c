@@ -69,27 +69,42 @@ static void put_speed(zx_text *out, double x)
     zx_text_put(out, " %.*f%s", x >= 9.95 ? 0 : 1, x, units[u]);
 }
 
-// Keeps `width` columns of what was put behind `before`; a column is one character of UTF-8.
-static void cut(zx_text *out, size_t before, uint32_t width)
+static uint32_t columns(const zx_text *out, size_t from) // a character of UTF-8 is one
 {
-    uint32_t columns = 0;
-    for (size_t i = before; i < out->n; i++) {
-        if (((unsigned char)out->at[i] & 0xc0) == 0x80 || columns++ < width) continue;
-        out->n = i;
-        out->at[i] = '\0';
-    }
+    uint32_t n = 0;
+    for (size_t i = from; i < out->n; i++) n += ((unsigned char)out->at[i] & 0xc0) != 0x80;
+    return n;
+}
+
+// The fields of a line, one behind the other, as long as they fit.
+typedef struct fields {
+    zx_text *out;
+    size_t before; // where the line begins
+    size_t end;    // of the last field that fits
+    uint32_t width;
+    bool full;
+} fields;
+
+// What was put since the last call is one field.
+static void field(fields *f)
+{
+    if (f->width > 0 && columns(f->out, f->before) > f->width) f->full = true;
+    if (!f->full) f->end = f->out->n;
 }
 
 void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out)
 {
     enum { WIDE = 100 };
     char buf[ZX_BYTES_TEXT];
-    const size_t before = out->n;
+    fields f = {out, out->n, out->n, width, false};
     const int digits = snprintf(buf, sizeof buf, "%llu", (unsigned long long)s->steps);
-    zx_text_put(out, "step %*llu/%s loss %#.4g", digits, (unsigned long long)s->step, buf,
-                isnan(s->loss) ? fabs(s->loss) : s->loss);
+    zx_text_put(out, "step %*llu/%s", digits, (unsigned long long)s->step, buf);
+    f.end = out->n;
+    zx_text_put(out, " loss %#.4g", isnan(s->loss) ? fabs(s->loss) : s->loss);
+    field(&f);
     if (s->eval_loss != 0)
         zx_text_put(out, " eval %#.4g", isnan(s->eval_loss) ? fabs(s->eval_loss) : s->eval_loss);
+    field(&f);
     zx_text_put(out, " |g| ");
     put_short(out, s->grad_norm);
     if (s->overflow_scale > 0) zx_text_put(out, " overflow, scale %.9g", s->overflow_scale);
@@ -98,23 +113,31 @@ void zx_progress_line(const zx_progress_step *s, uint32_t width, zx_text *out)
         zx_text_put(out, "→");
         put_short(out, s->grad_norm * s->clip_factor);
     }
+    field(&f);
     put_rate(out, s->lr);
+    field(&f);
     put_speed(out, s->rate);
     zx_text_put(out, " %s", s->unit);
+    field(&f);
     zx_text_put(out, " %s", zx_progress_time(s->seconds, buf));
+    field(&f);
     if (s->eta >= 0) zx_text_put(out, " eta %s", zx_progress_clock(s->eta, buf));
+    field(&f);
     if (width >= WIDE) {
         if (s->exposed_seconds >= 0)
             zx_text_put(out, " exposed %s", zx_progress_time(s->exposed_seconds, buf));
+        field(&f);
         if (s->resident_bytes > 0)
             zx_text_put(out, " mem %s", zx_text_size(s->resident_bytes, buf));
+        field(&f);
     }
-    cut(out, before, width);
+    out->n = f.end;
+    out->at[out->n] = '\0';
 }
 
 zx_progress_style zx_progress_style_of(int fd)
 {
-    zx_progress_style style = {.width = 80};
+    zx_progress_style style = {0};
     const char *term = getenv("TERM"), *columns = getenv("COLUMNS");
     struct winsize size;
     style.in_place = isatty(fd) == 1 && (term == NULL || strcmp(term, "dumb") != 0);
@@ -123,5 +146,7 @@ zx_progress_style zx_progress_style_of(int fd)
         style.width = (uint32_t)stated;
     else if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20)
         style.width = size.ws_col;
+    else if (style.in_place)
+        style.width = 80;
     return style;
 }

@@ -10,8 +10,8 @@
 #define MODEL ZX_TEST_DATA "/cases/mlp/model.onnx"
 #define TRAIN "train " MODEL " --steps 1 --force --out run --no-save "
 #define BY_FIGURES                                                                                 \
-    "planned for stand-in for CUDA 0 by its own figures, assumed: 737GFLOP/s of products, "        \
-    "16.0GB/s of memory"
+    "planned for stand-in for CUDA 0 by its own figures, assumed: 737 GFLOP/s of products, "       \
+    "16.0 GB/s of memory"
 
 static char folder[] = "/tmp/zerox-devices-XXXXXX";
 
@@ -25,7 +25,8 @@ static const struct said_case {
      "machine",
      0,
      {"host: this host", "GPU 0              stand-in for CUDA 0: memory 1.00 GiB, 1.00 GiB free",
-      "16.0GB/s; compute capability 8.6, 4 SMs at 1 GHz", "GPU 1              stand-in for CUDA 1"},
+      "16.0 GB/s; compute capability 8.6, 4 SMs at 1 GHz",
+      "GPU 1              stand-in for CUDA 1"},
      "GPU 2"},
     {"none",
      "ZX_STANDIN_DEVICES=0",
@@ -44,7 +45,7 @@ static const struct said_case {
      "",
      "machine --backend cuda",
      0,
-     {"stand-in for CUDA 0x2: each of its ranks", BY_FIGURES ", 20.0GB/s between ranks",
+     {"stand-in for CUDA 0x2: each of its ranks", BY_FIGURES ", 20.0 GB/s between ranks",
       "memory             1.00 GiB", "GPU 1"},
      "threads"},
     {"as many as asked for",
@@ -77,7 +78,7 @@ static const struct said_case {
      "",
      "plan " MODEL " --backend cuda",
      0,
-     {BY_FIGURES ", 20.0GB/s between ranks", "machine model (stand-in for CUDA 0x2)"},
+     {BY_FIGURES ", 20.0 GB/s between ranks", "machine model (stand-in for CUDA 0x2)"},
      "host"},
     {"a plan without a word",
      "",
@@ -145,7 +146,7 @@ static const struct said_case {
      "",
      TRAIN "--comm shm --ranks 3",
      0,
-     {"assumed: 369GFLOP/s of products", "5.00GB/s between ranks", "a rank of 410 MiB"},
+     {"assumed: 369 GFLOP/s of products", "5.00 GB/s between ranks", "a rank of 410 MiB"},
      NULL},
     {"a plan that doesn't fit",
      "ZX_STANDIN_MEMORY=60000",

@@ -17,6 +17,21 @@ static const cli_row rows[] = {
      0,
      "command line\n",
      NULL},
+    {"what only a run tells",
+     {EXPLAIN, "auto.json"},
+     0,
+     "scheduler.params.warmup_num_steps                            -  ",
+     NULL},
+    {"what only a model tells",
+     {EXPLAIN, "auto.json"},
+     0,
+     "as it is anyway:\n  zero_optimization.stage3_prefetch_bucket_size  -  ",
+     NULL},
+    {"and for programs",
+     {EXPLAIN, "auto.json", "--format", "json"},
+     0,
+     "\"scheduler.params.warmup_num_steps\": {\"value\": null, \"from\": \"auto\"",
+     NULL},
     {"no effect", {EXPLAIN, "good.json"}, 0, "no effect:\n  wandb.enabled  true", NULL},
     {"16 bits of float32",
      {"plan", MLP, "--config", "gather.json"},
@@ -71,6 +86,9 @@ static int make_files(void **state)
     if (cli_setup(state) != 0) return 1;
     cli_write("good.json", "{\"train_batch_size\": 8, \"wandb\": {\"enabled\": true}}");
     cli_write("empty.json", "{}");
+    cli_write("auto.json", "{\"zero_optimization\": {\"stage3_prefetch_bucket_size\": \"auto\"}, "
+                           "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
+                           "{\"warmup_num_steps\": \"auto\"}}}");
     cli_write("frozen.json", "{\"zerox\": {\"freeze\": \"*.bias\", \"param_groups\": "
                              "[{\"params\": \"*.bias\", \"lr\": 1}]}}");
     cli_write("gather.json",
