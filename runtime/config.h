@@ -27,7 +27,7 @@ typedef struct zx_config_value {
     zx_config_from from;
     bool has;   // false: there is no value, not even a default
     bool later; // "auto" that only the run's steps or the model tell; what is here is a default
-    bool b;   // which member counts is the row's type
+    bool b;     // which member counts is the row's type
     int64_t i;
     double r;
     const char *text;
