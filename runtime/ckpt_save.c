@@ -68,10 +68,12 @@ struct zx_ckpt_saving {
     zx_ckpt_target target;
     uint32_t rank, ranks;
     const char *dir;
-    zx_session *s;       // NULL: `copy` is what is written
-    unsigned char *copy; // its pieces one after the other
-    uint64_t *sums;      // of its pieces, and then its file's bytes
-    zx_status st;        // of its file
+    zx_session *s;           // what is written: its shards; NULL: one of these
+    unsigned char *copy;     // its pieces one after the other
+    const zx_values *values; // that no session holds
+    unsigned char *chunk;    // of values, [CHUNK] elements
+    uint64_t *sums;          // of its pieces, and then its file's bytes
+    zx_status st;            // of its file
     zx_err err;
     pthread_t thread;
     bool started;
@@ -108,13 +110,21 @@ static zx_status put(sink *k, const void *bytes, size_t n, zx_err *err)
 }
 
 // Elements [done, done + part) of its piece of tensor i, which begins at *copy of the copy.
-static const void *bytes_of(const zx_ckpt_saving *v, uint32_t i, const unsigned char *copy,
-                            int64_t done, int64_t part)
+static const void *bytes_of(zx_ckpt_saving *v, uint32_t i, const unsigned char *copy, int64_t done,
+                            int64_t part)
 {
     int64_t from;
-    if (v->s == NULL) return copy + (uint64_t)done * zx_dtype_bytes(v->c.tensors[i].type.dtype);
+    const zx_held held = v->c.tensors[i].held;
+    if (copy != NULL) return copy + (uint64_t)done * zx_dtype_bytes(v->c.tensors[i].type.dtype);
     piece_of(v, i, &from);
-    return zx_session_see(v->s, v->c.tensors[i].held, from + done, part);
+    if (v->s == NULL) {
+        const zx_values *x = v->values;
+        return x->read(x->self, held, from + done, part, v->chunk, &v->err) == ZX_OK ? v->chunk
+                                                                                     : NULL;
+    }
+    const void *at = zx_session_see(v->s, held, from + done, part);
+    if (at == NULL) ZX_FAIL(&v->err, ZX_E_DEVICE, "the device doesn't give its values");
+    return at;
 }
 
 // One tensor's piece, with the checksum; *copy moves on behind it.
@@ -128,12 +138,12 @@ static zx_status put_piece(zx_ckpt_saving *v, uint32_t i, const unsigned char **
     for (int64_t done = 0; done < n; done += CHUNK) {
         const int64_t part = n - done < CHUNK ? n - done : CHUNK;
         const void *at = bytes_of(v, i, *copy, done, part);
-        if (at == NULL) return ZX_FAIL(&v->err, ZX_E_DEVICE, "the device doesn't give its values");
+        if (at == NULL) return v->err.code;
         zx_hash_bytes(&h, at, (size_t)part * width);
         ZX_TRY(put(k, at, (size_t)part * width, &v->err));
     }
     v->sums[i] = zx_hash_end(&h);
-    if (v->s == NULL) *copy += (uint64_t)n * width;
+    if (*copy != NULL) *copy += (uint64_t)n * width;
     return ZX_OK;
 }
 
@@ -195,8 +205,7 @@ static zx_status copy_all(zx_ckpt_saving *v)
         for (int64_t done = 0; done < n; done += CHUNK) {
             const int64_t part = n - done < CHUNK ? n - done : CHUNK;
             const void *at = bytes_of(v, i, NULL, done, part);
-            if (at == NULL)
-                return ZX_FAIL(&v->err, ZX_E_DEVICE, "the device doesn't give its values");
+            if (at == NULL) return v->err.code;
             memcpy(to, at, (size_t)part * width);
             to += (uint64_t)part * width;
         }
@@ -354,4 +363,39 @@ zx_status zx_ckpt_save(zx_session *s, zx_world *world, const zx_ckpt *c,
     *bytes = 0;
     ZX_TRY(zx_ckpt_begin(s, world, c, target, NULL, &v, err));
     return zx_ckpt_end(v, world, mem, name, bytes, err);
+}
+
+// ---- of no session ------------------------------------------------------------------------------
+
+// One rank's file; its checksums are put beside those of the others.
+static zx_status write_rank(zx_ckpt_saving *v, uint64_t *sums, uint64_t *bytes, zx_err *err)
+{
+    v->sums = ZX_NEW(&v->mem, uint64_t, (size_t)v->c.n + 1);
+    write_file(v);
+    if (v->st != ZX_OK) return zx_err_merge(err, &v->err);
+    for (uint32_t i = 0; i < v->c.n; i++) sums[(size_t)i * v->ranks + v->rank] = v->sums[i];
+    *bytes += v->sums[v->c.n];
+    return ZX_OK;
+}
+
+zx_status zx_ckpt_write(const zx_values *values, const zx_ckpt *c, const char *folder,
+                        zx_arena *mem, const char **name, uint64_t *bytes, zx_err *err)
+{
+    zx_ckpt_saving v = {.c = *c, .ranks = c->ranks, .values = values};
+    uint64_t *sums = ZX_NEW(&v.mem, uint64_t, (size_t)c->n * c->ranks + 1);
+    zx_ckpt_tensor *tensors = zx_arena_copy(&v.mem, c->tensors, c->n * sizeof *c->tensors);
+    zx_status st = zx_ckpt_folder_begin(folder, c->state.steps, &v.mem, &v.dir, err);
+    *bytes = 0;
+    v.chunk = malloc(8 * (size_t)CHUNK);
+    if (st == ZX_OK && v.chunk == NULL) st = ZX_FAIL(err, ZX_E_IO, "out of memory while saving");
+    for (v.rank = 0; v.rank < v.ranks && st == ZX_OK; v.rank++)
+        st = write_rank(&v, sums, bytes, err);
+    for (uint32_t i = 0; i < c->n; i++) tensors[i].sums = sums + (size_t)i * c->ranks;
+    v.c.tensors = tensors;
+    if (st == ZX_OK) st = write_manifest(&v, err);
+    if (st == ZX_OK) st = zx_ckpt_folder_publish(folder, c->state.steps, 0, 0, mem, name, err);
+    if (st != ZX_OK && v.dir != NULL) zx_ckpt_folder_drop(v.dir, &v.mem);
+    free(v.chunk);
+    zx_arena_free(&v.mem);
+    return st;
 }

@@ -144,8 +144,8 @@ zx_status zx_train_take_init(zx_train *t, zx_err *err)
     if (from == NULL) return ZX_OK;
     ZX_TRY(check_apart(o, from, err));
     from = zx_rundir_fixed(from, &t->job.mem); // runs/latest is this run before it is read
-    const zx_status st =
-        zx_init_open(from, &t->job.train, &t->plan, partial, first, &t->job.mem, &t->init, err);
+    const zx_status st = zx_init_open(from, "init", &t->job.train, &t->plan, partial, first,
+                                      &t->job.mem, &t->init, err);
     if (st == ZX_OK && first) // without its last '\n'
         zx_cmd_say("%.*s", (int)(t->init.report.n - 1), t->init.report.at);
     return st;

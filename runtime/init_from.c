@@ -130,9 +130,11 @@ static void tell_missing(finding *f)
     }
 }
 
-zx_status zx_init_open(const char *path, const zx_graph *train, const zx_plan *plan, bool partial,
-                       bool thorough, zx_arena *mem, zx_init_from *out, zx_err *err)
+zx_status zx_init_open(const char *path, const char *who, const zx_graph *train,
+                       const zx_plan *plan, bool partial, bool thorough, zx_arena *mem,
+                       zx_init_from *out, zx_err *err)
 {
+    const bool init = strcmp(who, "init") == 0;
     *out = (zx_init_from){.n_units = plan->n_units};
     ZX_TRY(zx_tensors_open(path, thorough, mem, &out->files, err));
     const uint32_t n = plan->n_units + train->n_buffers;
@@ -151,16 +153,16 @@ zx_status zx_init_open(const char *path, const zx_graph *train, const zx_plan *p
     tell_missing(&f);
     if (found.code == ZX_OK && f.n_missing == n)
         ZX_FAIL(&found, ZX_E_DATA, "none of its tensors is one of the model's");
-    zx_text_put(&out->report, "init: %s: %u of the model's %u tensors",
+    zx_text_put(&out->report, "%s: %s: %u of the model's %u tensors", who,
                 zx_text_safe(mem, out->files.path), n - f.n_missing, n);
     if (f.n_left > 0) zx_text_put(&out->report, ", %u others left out", f.n_left);
     if (f.n_widened > 0) zx_text_put(&out->report, ", %u of them turned into float32", f.n_widened);
     zx_text_put(&out->report, "\n");
     if (found.code == ZX_OK) return ZX_OK;
     if (f.n_missing + f.n_left > 0 && !partial)
-        zx_err_hint(&found, "weights under the model's names (zerox check MODEL lists them), or "
-                            "--init-partial to take those that there are");
-    zx_err_in(&found, "--init %s", zx_text_safe(mem, out->files.path));
+        zx_err_hint(&found, "weights under the model's names (zerox check MODEL lists them)%s",
+                    init ? ", or --init-partial to take those that there are" : "");
+    zx_err_in(&found, "%s%s", init ? "--init " : "", zx_text_safe(mem, out->files.path));
     return zx_err_merge(err, &found);
 }
 

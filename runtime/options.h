@@ -27,7 +27,8 @@
       "zerox diff zerox.plan hooks.plan")                                                          \
     X(SHOW, "show", "FILE|CHECKPOINT|RUN", "show the tensors of a file, a checkpoint or a run",    \
       "zerox show runs/latest")                                                                    \
-    X(CONVERT, "convert", "FROM TO", "write weights as .safetensors, or into a model",             \
+    X(CONVERT, "convert", "FROM TO",                                                               \
+      "write weights as .safetensors, into a model, or as a checkpoint",                           \
       "zerox convert runs/latest weights.safetensors")                                             \
     X(REPORT, "report", "RUN...", "the curves of runs as one page to look at in a browser",        \
       "zerox report runs/latest -o curves.html")                                                   \

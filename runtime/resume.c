@@ -123,7 +123,11 @@ static zx_status find_run(const char *given, zx_arena *mem, zx_resume *out, cons
     // runs/latest may lead elsewhere soon; a checkpoint's run has no other name.
     out->dir = *only != NULL ? zx_arena_str(mem, full) : zx_rundir_fixed(path, mem);
     if (access(zx_arena_printf(mem, "%s/config.json", out->dir), F_OK) == 0) return ZX_OK;
-    zx_err_hint(err, "the folder of a run: it has config.json and checkpoints/");
+    if (access(zx_arena_printf(mem, "%s/checkpoints/latest", out->dir), F_OK) == 0)
+        zx_err_hint(err, "zerox train MODEL.onnx --init %s, with what the run is to have",
+                    zx_text_safe(mem, out->dir));
+    else
+        zx_err_hint(err, "the folder of a run: it has config.json and checkpoints/");
     return ZX_FAIL(err, ZX_E_USAGE,
                    "--resume: %s is not the folder of a run, nor a checkpoint in one", safe);
 }

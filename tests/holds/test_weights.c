@@ -225,6 +225,19 @@ static const struct word_row {
     {"shards into a file", "convert run w.safetensors --shard-size 5GB", 2, "has to be a folder"},
     {"what is there", "convert run f32.safetensors", 2, "f32.safetensors exists already"},
     {"into itself", "convert f32.safetensors f32.safetensors --force", 2, "is what is converted"},
+    // ---- into a checkpoint
+    {"a checkpoint of what", "convert run folder", 2, "a folder and --model MODEL.onnx"},
+    {"ranks of a file", "convert run w.safetensors --ranks 2", 2, "--ranks is for a checkpoint"},
+    {"a file's model", "convert run w.safetensors --model m.onnx", 2,
+     "--model is for TO.onnx or a"},
+    {"weights of another model", "convert named.safetensors ck --model m.onnx", 3,
+     "named.safetensors: it has no parameter 'fc.bias'; the nearest that is left over is "
+     "'fc.bais'"},
+    {"weights of another shape", "convert shape.safetensors ck --model m.onnx", 3,
+     "'fc.weight' is float32 [4] there, the model's is float32 [3, 4]"},
+    {"a checkpoint that is there", "convert run run --model m.onnx", 2, "is what is converted"},
+    {"and one of others", "convert f32.safetensors run --model m.onnx", 2,
+     "run/checkpoints exists already"},
 };
 
 static void test_word(void **state)
@@ -325,6 +338,27 @@ static void beside_onnx(void **state)
 #undef SMALL
 }
 
+// Weights as a checkpoint: in any number of files it is the same weights, which a run begins with.
+static void into_checkpoint(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 5; ranks += 2) {
+        assert_int_equal(holds_zerox("ck", "convert f32.safetensors ck%d --model m.onnx --ranks %d",
+                                     ranks, ranks),
+                         0);
+        expect("ck", "convert: f32.safetensors: 2 of the model's 2 tensors");
+        assert_int_equal(holds_zerox("back", "convert ck%d back%d.safetensors", ranks, ranks), 0);
+        char path[40];
+        snprintf(path, sizeof path, "back%d.safetensors", ranks);
+        expect_weights(path);
+    }
+    assert_int_equal(holds_zerox("ck", "convert hf1 ck3 --model m.onnx --force --ranks 2"), 0);
+    assert_true(access("ck3/checkpoints/step-0/rank-00000-of-00003.safetensors", F_OK) != 0);
+    assert_int_equal(holds_zerox("onnx", "convert ck3 of_ck.onnx"), 0); // it says of which model
+    assert_int_equal(holds_zerox("no", "train m.onnx --resume ck3"), 2);
+    expect("no", "zerox train MODEL.onnx --init ck3");
+}
+
 // A tied tensor is stored once, and both names find it, whichever file is in between.
 static void tied(void **state)
 {
@@ -354,6 +388,7 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(init_in_part);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(init_from_the_latest);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(convert);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(into_checkpoint);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(tied);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(into_onnx);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(beside_onnx);
