@@ -1,4 +1,5 @@
-// attention.c - attention and its gradient, float32, without the scores ever being whole.
+// attention.c - attention and its gradient, float32, without the scores ever being whole. Operands
+// and results may be of 16 bits: they are made float32 where they are copied anyway.
 //
 // A head's rows of queries are copied side by side into scratch. Then some keys (and values) at a
 // time are, and meet all rows that see them, a tile of scores at a time. Forward each row keeps the
@@ -21,7 +22,8 @@ enum { QUERIES = 64, KEYS = 128 };
 
 // An operand [batch, heads, rows, size] by its strides: the dims may lie in two orders.
 typedef struct heads {
-    float *x;
+    zx_dtype type; // f32, f16 or bf16
+    void *x;
     int64_t n, rows, size; // heads, rows and numbers of one
     int64_t of_batch, of_head, of_row;
 } heads;
@@ -52,13 +54,16 @@ static heads heads_of(const zx_view *v, int64_t n)
 {
     const int64_t *d = v->type.shape.dim;
     if (v->type.shape.rank == 4)
-        return (heads){v->data, d[1], d[2], d[3], d[1] * d[2] * d[3], d[2] * d[3], d[3]};
-    return (heads){v->data, n, d[1], d[2] / n, d[1] * d[2], d[2] / n, d[2]};
+        return (heads){v->type.dtype,      v->data,     d[1], d[2], d[3],
+                       d[1] * d[2] * d[3], d[2] * d[3], d[3]};
+    return (heads){v->type.dtype, v->data, n, d[1], d[2] / n, d[1] * d[2], d[2] / n, d[2]};
 }
 
-static float *head_at(const heads *h, int64_t batch, int64_t head)
+// Where a row of a head begins.
+static void *row_at(const heads *h, int64_t batch, int64_t head, int64_t row)
 {
-    return h->x + batch * h->of_batch + head * h->of_head;
+    const int64_t at = batch * h->of_batch + head * h->of_head + row * h->of_row;
+    return (unsigned char *)h->x + at * zx_dtype_bytes(h->type);
 }
 
 static masks mask_of(const zx_call *call, uint32_t i)
@@ -83,11 +88,12 @@ typedef struct operands {
 static operands cut_up(const zx_view *v, int64_t nq, int64_t nkv)
 {
     const int64_t *d = v->type.shape.dim, size = d[2] / (nq + 2 * nkv);
-    const heads q = {v->data, nq, d[1], size, d[1] * d[2], size, d[2]};
+    const heads q = {v->type.dtype, v->data, nq, d[1], size, d[1] * d[2], size, d[2]};
+    unsigned char *x = v->data;
     operands all = {q, q, q};
     all.k.n = all.v.n = nkv;
-    if (q.x != NULL) all.k.x = q.x + nq * size;
-    if (q.x != NULL) all.v.x = all.k.x + nkv * size;
+    if (x != NULL) all.k.x = x + nq * size * zx_dtype_bytes(q.type);
+    if (x != NULL) all.v.x = x + (nq + nkv) * size * zx_dtype_bytes(q.type);
     return all;
 }
 
@@ -133,6 +139,8 @@ typedef struct scratch {                       // of one thread
     float *delta;                              // [rows]: backward, dy.y
     float *kt, *vt;                            // [size][KEYS]: keys and values of a tile, turned
     float *k, *v, *dk, *dv;                    // [KEYS][size], k with the scale in it
+    float *all_dk, *all_dv;                    // [keys][size]: sums over heads of queries
+    float *room;                               // [KEYS][size of a key or value]: of 16 bits
     float *s, *ds, *capped;                    // [QUERIES][KEYS]
     int64_t q_row, y_row, k_row, v_row, s_row; // how far their rows are apart
     int64_t floats;
@@ -150,6 +158,12 @@ static float *take(scratch *x, float *base, int64_t rows, int64_t row)
     return at;
 }
 
+// Sums over heads of queries are kept in float32: in the result, or beside it.
+static bool sums_beside(const attn *a, bool backward)
+{
+    return backward && zx_has_16(a->call) && a->q.n > a->k.n;
+}
+
 // Of a thread's scratch at `base`; NULL: how large it is.
 static scratch scratch_of(const attn *a, bool backward, float *base)
 {
@@ -162,6 +176,12 @@ static scratch scratch_of(const attn *a, bool backward, float *base)
     x.q = take(&x, base, a->q.rows, x.q_row);
     x.kt = take(&x, base, a->k.size, x.s_row);
     x.s = take(&x, base, queries, x.s_row);
+    if (zx_has_16(a->call))
+        x.room = take(&x, base, zx_max_i64(keys, 2), zx_max_i64(x.k_row, x.v_row));
+    if (sums_beside(a, backward)) {
+        x.all_dk = take(&x, base, a->k.rows, x.k_row);
+        x.all_dv = take(&x, base, a->k.rows, x.v_row);
+    }
     if (!backward) {
         x.y = take(&x, base, a->q.rows, x.y_row);
         x.v = take(&x, base, keys, x.v_row);
@@ -185,15 +205,31 @@ static scratch scratch_of(const attn *a, bool backward, float *base)
 static void copy_in(const heads *h, int64_t batch, int64_t head, int64_t row, int64_t n,
                     float scale, float *to, int64_t to_row)
 {
-    zx_tile_copy(n, h->size, head_at(h, batch, head) + row * h->of_row, h->of_row, scale, to,
-                 to_row);
+    const void *x = row_at(h, batch, head, row);
+    if (zx_is_16(h->type))
+        zx_widen_rows(h->type, n, h->size, x, h->of_row, scale, to, to_row);
+    else
+        zx_tile_copy(n, h->size, x, h->of_row, scale, to, to_row);
 }
 static void copy_out(const heads *h, int64_t batch, int64_t head, int64_t row, int64_t n,
-                     const float *from, int64_t from_row)
+                     float scale, const float *from, int64_t from_row)
 {
     if (h->x == NULL) return;
-    zx_tile_copy(n, h->size, from, from_row, 1, head_at(h, batch, head) + row * h->of_row,
-                 h->of_row);
+    void *y = row_at(h, batch, head, row);
+    if (zx_is_16(h->type))
+        zx_narrow_rows(h->type, n, h->size, from, from_row, scale, y, h->of_row);
+    else
+        zx_tile_copy(n, h->size, from, from_row, scale, y, h->of_row);
+}
+// Some rows of a head as float32, *of_row apart: where they lie, or in the scratch's room.
+static const float *rows_of(const heads *h, int64_t batch, int64_t head, int64_t row, int64_t n,
+                            const scratch *x, int64_t *of_row)
+{
+    *of_row = h->of_row;
+    if (!zx_is_16(h->type)) return row_at(h, batch, head, row);
+    *of_row = zx_tile_row(h->size);
+    copy_in(h, batch, head, row, n, 1, x->room, *of_row);
+    return x->room;
 }
 
 static void share_out(attn *a, bool backward)
@@ -315,29 +351,30 @@ static void forward_tile(const attn *a, const tile *t, const scratch *x)
 }
 
 // What a row of y is where no key is seen.
-static void fill_masked(const attn *a, const tile *t, float *y)
+static void fill_masked(const attn *a, const tile *t, const scratch *x, int64_t row)
 {
-    const float *v = head_at(&a->v, t->batch, kv_head(a, t));
+    int64_t unread;
+    float *y = x->y + row * x->y_row;
     fill_row(y, a->v.size, 0);
-    if (!a->mean || a->k.rows == 0) return;
-    for (int64_t j = 0; j < a->k.rows; j++) add_row(y, v + j * a->v.of_row, a->v.size, 1);
-    scale_row(y, a->v.size, 1 / (float)a->k.rows);
+    for (int64_t j = 0; a->mean && j < a->k.rows; j++)
+        add_row(y, rows_of(&a->v, t->batch, kv_head(a, t), j, 1, x, &unread), a->v.size, 1);
+    const float part = a->mean && a->k.rows > 0 ? 1 / (float)a->k.rows : 1;
+    copy_out(&a->y, t->batch, t->head, row, 1, part, y, 0);
 }
 
 static void finish_rows(const attn *a, const tile *t, const scratch *x)
 {
     float *lse = a->lse ? a->lse + (t->batch * a->q.n + t->head) * a->q.rows : NULL;
     for (int64_t i = 0; i < a->q.rows; i++) {
-        float *y = head_at(&a->y, t->batch, t->head) + i * a->y.of_row;
         const int64_t last = zx_min_i64(i | (QUERIES - 1), a->q.rows - 1); // of its tile
         const float most = keys_of(a, last) > 0 ? x->most[i] : -INFINITY;
         if (most == -INFINITY && is_masked_out(a, t, i)) {
-            fill_masked(a, t, y);
+            fill_masked(a, t, x, i);
             if (lse) lse[i] = -INFINITY;
             continue;
         }
         const float sum = most == -INFINITY ? NAN : x->sum[i];
-        zx_tile_copy(1, a->v.size, x->y + i * x->y_row, 0, 1 / sum, y, 0);
+        copy_out(&a->y, t->batch, t->head, i, 1, 1 / sum, x->y + i * x->y_row, 0);
         if (lse) lse[i] = (float)((double)most + log((double)sum));
     }
 }
@@ -345,13 +382,14 @@ static void finish_rows(const attn *a, const tile *t, const scratch *x)
 static void forward_head(const attn *a, tile t, const scratch *x)
 {
     const int64_t kv = kv_head(a, &t);
+    int64_t row;
     copy_in(&a->q, t.batch, t.head, 0, a->q.rows, a->scale, x->q, x->q_row);
     for (t.key = 0; t.key < a->k.rows; t.key += KEYS) {
         const int64_t n = zx_min_i64(KEYS, a->k.rows - t.key);
-        zx_tile_transpose(n, a->k.size, head_at(&a->k, t.batch, kv) + t.key * a->k.of_row,
-                          a->k.of_row, x->kt, x->s_row);
+        const float *k = rows_of(&a->k, t.batch, kv, t.key, n, x, &row);
+        zx_tile_transpose(n, a->k.size, k, row, x->kt, x->s_row);
         copy_in(&a->v, t.batch, kv, t.key, n, 1, x->v, x->v_row);
-        for (int64_t row = 0; row < a->q.rows; row += QUERIES)
+        for (row = 0; row < a->q.rows; row += QUERIES)
             if (cut_tile(a, row, &t)) forward_tile(a, &t, x);
     }
     finish_rows(a, &t, x);
@@ -378,7 +416,7 @@ static zx_status forward_prepare(const zx_call *call, bool packed, uint64_t *wor
 
 static zx_status forward(const zx_call *call, bool packed, zx_err *err)
 {
-    ZX_TRY(zx_need_f32(call, err));
+    ZX_TRY(zx_need_f32_or_16(call, err));
     attn a = attn_of(call, 0, packed);
     a.mask = mask_of(call, packed ? 1 : 3);
     a.y = heads_of(&call->out[0], a.q.n);
@@ -435,43 +473,55 @@ static void backward_tile(const attn *a, const tile *t, const scratch *x)
                         x->dy + t->row * x->y_row, x->y_row, x->dv, x->v_row, true);
 }
 
-// What heads of queries before this one gave a tile's keys.
-static void take_sums(const heads *h, const tile *t, int64_t kv, int64_t n, bool first, float *to,
-                      int64_t to_row)
+// What heads of queries before this one gave a tile's keys, where that isn't there.
+static void take_sums(const heads *h, const tile *t, int64_t kv, int64_t n, bool first, bool there,
+                      float *to, int64_t to_row)
 {
     if (first || h->x == NULL)
         fill_row(to, n * to_row, 0);
-    else
+    else if (!there)
         copy_in(h, t->batch, kv, t->key, n, 1, to, to_row);
 }
 
 // A head of queries against the keys from t.key on.
-static void backward_keys(const attn *a, tile t, bool first, const scratch *x)
+static void backward_keys(const attn *a, tile t, const scratch *all)
 {
     const int64_t kv = kv_head(a, &t), n = zx_min_i64(KEYS, a->k.rows - t.key);
-    const float *k = head_at(&a->k, t.batch, kv) + t.key * a->k.of_row;
-    const float *v = head_at(&a->v, t.batch, kv) + t.key * a->v.of_row;
-    zx_tile_transpose(n, a->k.size, k, a->k.of_row, x->kt, x->s_row);
-    zx_tile_transpose(n, a->v.size, v, a->v.of_row, x->vt, x->s_row);
-    zx_tile_copy(n, a->k.size, k, a->k.of_row, a->scale, x->k, x->k_row);
-    take_sums(&a->dk, &t, kv, n, first, x->dk, x->k_row);
-    take_sums(&a->dv, &t, kv, n, first, x->dv, x->v_row);
-    for (int64_t row = 0; row < a->q.rows; row += QUERIES)
-        if (cut_tile(a, row, &t)) backward_tile(a, &t, x);
-    copy_out(&a->dk, t.batch, kv, t.key, n, x->dk, x->k_row);
-    copy_out(&a->dv, t.batch, kv, t.key, n, x->dv, x->v_row);
+    const int64_t group = a->q.n / a->k.n;
+    const bool first = t.head % group == 0, last = t.head % group == group - 1;
+    const bool beside = all->all_dk != NULL;
+    scratch x = *all;
+    int64_t row;
+    const float *k = rows_of(&a->k, t.batch, kv, t.key, n, &x, &row);
+    zx_tile_transpose(n, a->k.size, k, row, x.kt, x.s_row);
+    zx_tile_copy(n, a->k.size, k, row, a->scale, x.k, x.k_row);
+    const float *v = rows_of(&a->v, t.batch, kv, t.key, n, &x, &row);
+    zx_tile_transpose(n, a->v.size, v, row, x.vt, x.s_row);
+    if (beside) {
+        x.dk = x.all_dk + t.key * x.k_row;
+        x.dv = x.all_dv + t.key * x.v_row;
+    }
+    take_sums(&a->dk, &t, kv, n, first, beside, x.dk, x.k_row);
+    take_sums(&a->dv, &t, kv, n, first, beside, x.dv, x.v_row);
+    for (row = 0; row < a->q.rows; row += QUERIES)
+        if (cut_tile(a, row, &t)) backward_tile(a, &t, &x);
+    if (beside && !last) return;
+    copy_out(&a->dk, t.batch, kv, t.key, n, 1, x.dk, x.k_row);
+    copy_out(&a->dv, t.batch, kv, t.key, n, 1, x.dv, x.v_row);
 }
 
-static void backward_head(const attn *a, tile t, bool first, const scratch *x)
+static void backward_head(const attn *a, tile t, const scratch *x)
 {
-    const float *dy = head_at(&a->dy, t.batch, t.head), *y = head_at(&a->y, t.batch, t.head);
-    for (int64_t i = 0; i < a->q.rows; i++)
-        x->delta[i] = (float)zx_row_dot(dy + i * a->dy.of_row, y + i * a->y.of_row, a->v.size);
+    int64_t unread;
     copy_in(&a->q, t.batch, t.head, 0, a->q.rows, a->scale, x->q, x->q_row);
     copy_in(&a->dy, t.batch, t.head, 0, a->q.rows, 1, x->dy, x->y_row);
+    for (int64_t i = 0; i < a->q.rows; i++) {
+        const float *y = rows_of(&a->y, t.batch, t.head, i, 1, x, &unread);
+        x->delta[i] = (float)zx_row_dot(x->dy + i * x->y_row, y, a->v.size);
+    }
     fill_row(x->dq, a->q.rows * x->q_row, 0);
-    for (t.key = 0; t.key < a->k.rows; t.key += KEYS) backward_keys(a, t, first, x);
-    copy_out(&a->dq, t.batch, t.head, 0, a->q.rows, x->dq, x->q_row);
+    for (t.key = 0; t.key < a->k.rows; t.key += KEYS) backward_keys(a, t, x);
+    copy_out(&a->dq, t.batch, t.head, 0, a->q.rows, 1, x->dq, x->q_row);
 }
 
 static void backward_pieces(void *ctx, int64_t from, int64_t to)
@@ -483,7 +533,7 @@ static void backward_pieces(void *ctx, int64_t from, int64_t to)
         for (int64_t i = first_task(a, piece); i < first_task(a, piece + 1); i++) {
             const int64_t group = a->q.n / a->k.n, first = i % a->k.n * group;
             for (int64_t h = first; h < first + group; h++)
-                backward_head(a, (tile){.batch = i / a->k.n, .head = h}, h == first, &x);
+                backward_head(a, (tile){.batch = i / a->k.n, .head = h}, &x);
         }
     }
 }
@@ -500,7 +550,7 @@ static zx_status backward_prepare(const zx_call *call, bool packed, uint64_t *wo
 static zx_status backward(const zx_call *call, bool packed, zx_err *err)
 {
     const uint32_t y = packed ? 2 : 4;
-    ZX_TRY(zx_need_f32(call, err));
+    ZX_TRY(zx_need_f32_or_16(call, err));
     attn a = attn_of(call, 1, packed);
     const operands d = operands_of(call->out, packed, call->attrs);
     a.mask = mask_of(call, y + 2);

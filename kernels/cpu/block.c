@@ -285,13 +285,23 @@ int64_t zx_read_i64(zx_dtype t, const void *x, int64_t at)
     return b.i64[0];
 }
 
-zx_status zx_need_f32(const zx_call *call, zx_err *err)
+static zx_status need(const zx_call *call, bool or_16, zx_err *err)
 {
     for (uint32_t i = 0; i < call->n_in; i++) {
         const zx_dtype t = call->in[i].type.dtype;
-        if (call->in[i].data && zx_dtype_is_float(t) && t != ZX_F32)
+        if (call->in[i].data && zx_dtype_is_float(t) && t != ZX_F32 && !(or_16 && zx_is_16(t)))
             return ZX_FAIL(err, ZX_E_UNSUPPORTED, "no kernel for %s, only for float32",
                            zx_dtypes[t].word);
     }
     return ZX_OK;
+}
+
+zx_status zx_need_f32(const zx_call *call, zx_err *err)
+{
+    return need(call, false, err);
+}
+
+zx_status zx_need_f32_or_16(const zx_call *call, zx_err *err)
+{
+    return need(call, true, err);
 }

@@ -62,11 +62,41 @@ static inline bool zx_is_16(zx_dtype t)
 {
     return t == ZX_F16 || t == ZX_BF16;
 }
+// Whether an operand or a result of the call is of them.
+static inline bool zx_has_16(const zx_call *c)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < c->n_in; i++) any = any || zx_is_16(c->in[i].type.dtype);
+    for (uint32_t i = 0; i < c->n_out; i++) any = any || zx_is_16(c->out[i].type.dtype);
+    return any;
+}
 // Whether the call is a product that the library computes in bf16 (widen.c).
 bool zx_library_takes_bf16(const zx_call *call);
 // zx_cpu_widen and zx_cpu_narrow by all threads.
 void zx_widen_all(zx_dtype t, const void *x, float *y, int64_t n, int threads);
 void zx_narrow_all(zx_dtype t, const float *x, void *y, int64_t n, int threads);
+// y [rows,cols] = x scale, where one side is of 16 bits; rows lie x_row and y_row elements apart.
+void zx_widen_rows(zx_dtype t, int64_t rows, int64_t cols, const void *x, int64_t x_row,
+                   float scale, float *y, int64_t y_row);
+void zx_narrow_rows(zx_dtype t, int64_t rows, int64_t cols, const float *x, int64_t x_row,
+                    float scale, void *y, int64_t y_row);
+// Kernels that compute in float32 on operands of float32 or 16 bits take some elements at a time:
+// those [at, at + n) of x where they lie, or as float32 in `room`.
+static inline const float *zx_floats(zx_dtype t, const void *x, int64_t at, int64_t n, float *room)
+{
+    if (!zx_is_16(t)) return (const float *)x + at;
+    zx_cpu_widen(t, (const uint16_t *)x + at, room, n);
+    return room;
+}
+// Where results [at, ...) of y are made: there or in `room`, which zx_floats_put then rounds.
+static inline float *zx_floats_to(zx_dtype t, void *y, int64_t at, float *room)
+{
+    return zx_is_16(t) ? room : (float *)y + at;
+}
+static inline void zx_floats_put(zx_dtype t, const float *room, void *y, int64_t at, int64_t n)
+{
+    if (zx_is_16(t)) zx_cpu_narrow(t, room, (uint16_t *)y + at, n);
+}
 
 // ---- blocks -------------------------------------------------------------------------------------
 // Elementwise kernels that work on every dtype compute in one of four types: half floats through
@@ -104,6 +134,7 @@ void zx_move_run(zx_move m, int threads);
 // ---- rows ---------------------------------------------------------------------------------------
 // Sums in ZX_LANES lanes of double, lanes added in order.
 double zx_row_sum(const float *x, int64_t n);
+double zx_row_sum_of(zx_dtype t, const void *x, int64_t at, int64_t n); // of f32 or 16 bits
 double zx_row_sum_square(const float *x, int64_t n);
 double zx_row_dot(const float *a, const float *b, int64_t n);
 double zx_row_deviation(const float *x, int64_t n, double mean); // sum of (x - mean)^2
@@ -114,6 +145,7 @@ float zx_row_max(const float *x, int64_t n); // -inf for n = 0; NaNs are passed 
 
 // Column sums of `rows` rows into double sum[cols]. `add` adds rows [from, to) to sum[0..cols of
 // tile). Rows are summed in blocks whose number follows from the shape alone.
+#define ZX_COLUMNS_TILE 512 // n of `add` at most
 typedef struct zx_columns {
     int64_t rows, cols;
     uint32_t n_sums; // sums per column that `add` makes at once: sum[k * cols + j]
@@ -125,7 +157,8 @@ uint64_t zx_columns_work(int64_t rows, int64_t cols, uint32_t n_sums); // bytes 
 const double *zx_columns_run(const zx_columns *c, void *work, int threads);
 
 // ---- checks -------------------------------------------------------------------------------------
-// E_UNSUPPORTED where an input is of a float type other than f32.
+// E_UNSUPPORTED where an input is of a float type other than f32 (and 16 bits).
 zx_status zx_need_f32(const zx_call *call, zx_err *err);
+zx_status zx_need_f32_or_16(const zx_call *call, zx_err *err);
 
 #endif

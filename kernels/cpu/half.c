@@ -27,6 +27,11 @@ static inline uint16_t to_f16(float x)
     return (uint16_t)(r | ((u >> 16) & 0x8000));
 }
 
+static inline float from_bf16(uint16_t h)
+{
+    return vm_float((uint32_t)h << 16);
+}
+
 static inline uint16_t to_bf16(float x)
 {
     const uint32_t u = vm_bits(x), round = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
@@ -35,7 +40,7 @@ static inline uint16_t to_bf16(float x)
 
 ZX_CLONES static void widen_bf16(const uint16_t *x, float *y, int64_t n)
 {
-    ZX_SIMD for (int64_t i = 0; i < n; i++) y[i] = vm_float((uint32_t)x[i] << 16);
+    ZX_SIMD for (int64_t i = 0; i < n; i++) y[i] = from_bf16(x[i]);
 }
 ZX_CLONES static void widen_f16(const uint16_t *x, float *y, int64_t n)
 {
@@ -66,6 +71,41 @@ void zx_cpu_narrow(zx_dtype t, const float *x, void *y, int64_t n)
         narrow_f16(x, y, n);
 }
 
+// ---- rows ---------------------------------------------------------------------------------------
+#define WIDEN_ROWS(name, get)                                                                      \
+    ZX_CLONES static void name(int64_t rows, int64_t cols, const uint16_t *x, int64_t x_row,       \
+                               float scale, float *y, int64_t y_row)                               \
+    {                                                                                              \
+        for (int64_t r = 0; r < rows; r++, x += x_row, y += y_row) {                               \
+            ZX_SIMD for (int64_t j = 0; j < cols; j++) y[j] = get(x[j]) * scale;                   \
+        }                                                                                          \
+    }
+#define NARROW_ROWS(name, put)                                                                     \
+    ZX_CLONES static void name(int64_t rows, int64_t cols, const float *x, int64_t x_row,          \
+                               float scale, uint16_t *y, int64_t y_row)                            \
+    {                                                                                              \
+        for (int64_t r = 0; r < rows; r++, x += x_row, y += y_row) {                               \
+            ZX_SIMD for (int64_t j = 0; j < cols; j++) y[j] = put(x[j] * scale);                   \
+        }                                                                                          \
+    }
+WIDEN_ROWS(widen_rows_bf16, from_bf16)
+WIDEN_ROWS(widen_rows_f16, from_f16)
+NARROW_ROWS(narrow_rows_bf16, to_bf16)
+NARROW_ROWS(narrow_rows_f16, to_f16)
+
+void zx_widen_rows(zx_dtype t, int64_t rows, int64_t cols, const void *x, int64_t x_row,
+                   float scale, float *y, int64_t y_row)
+{
+    (t == ZX_BF16 ? widen_rows_bf16 : widen_rows_f16)(rows, cols, x, x_row, scale, y, y_row);
+}
+
+void zx_narrow_rows(zx_dtype t, int64_t rows, int64_t cols, const float *x, int64_t x_row,
+                    float scale, void *y, int64_t y_row)
+{
+    (t == ZX_BF16 ? narrow_rows_bf16 : narrow_rows_f16)(rows, cols, x, x_row, scale, y, y_row);
+}
+
+// ---- by all threads -----------------------------------------------------------------------------
 typedef struct copying {
     zx_dtype type;
     const void *from;

@@ -36,7 +36,7 @@ void zx_fill_zero(void *to, uint64_t bytes, int threads)
 // Rows are cut into blocks, each block and tile of columns is a task, and the blocks' sums are
 // added in order. So a tall narrow matrix has work for every thread and the order never depends on
 // them.
-#define TILE 512 // columns
+#define TILE ZX_COLUMNS_TILE
 #define MOST_BLOCKS 64
 
 static int64_t row_blocks(int64_t rows)

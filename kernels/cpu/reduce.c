@@ -1,8 +1,8 @@
 // reduce.c - reductions over any set of axes.
 //
-// Sums of float32 (plain, of sizes, of squares) are made in double by one of two loops: along rows
-// where the innermost dim is reduced, down columns where it stays. All else goes element by
-// element.
+// Sums of float32 (plain, of sizes, of squares; SumTo's also of 16 bits) are made in double by one
+// of two loops: along rows where the innermost dim is reduced, down columns where it stays. All
+// else goes element by element.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/common.h"
 
@@ -17,7 +17,8 @@ typedef struct sum_job {
     sum_kind kind;
     bool root;
     double scale;
-    const float *x;
+    zx_dtype type; // of x: f32, and 16 bits where the sums are plain
+    const void *x;
     float *y;
     int64_t base, cols; // columns: where they start in x, and how many
     int64_t tiles;
@@ -47,13 +48,13 @@ static void sum_along(void *ctx, int64_t from, int64_t to)
     int64_t n, stride;
     zx_dims_inner(&j->r.reduced, &outer, &n, &stride);
     for (int64_t o = from; o < to; o++) {
-        const float *x = j->x + zx_dims_at(&j->r.kept, o);
+        const int64_t base = zx_dims_at(&j->r.kept, o);
         double sum = 0;
         for (int64_t k = 0; k < outer.count; k++) {
-            const float *row = x + zx_dims_at(&outer, k);
-            sum += j->kind == SUM_PLAIN ? zx_row_sum(row, n)
-                   : j->kind == SUM_ABS ? row_sum_abs(row, n)
-                                        : zx_row_sum_square(row, n);
+            const int64_t at = base + zx_dims_at(&outer, k);
+            sum += j->kind == SUM_PLAIN ? zx_row_sum_of(j->type, j->x, at, n)
+                   : j->kind == SUM_ABS ? row_sum_abs((const float *)j->x + at, n)
+                                        : zx_row_sum_square((const float *)j->x + at, n);
         }
         j->y[o] = finish(j, sum);
     }
@@ -72,8 +73,10 @@ static void add_columns(void *ctx, int64_t from, int64_t to, int64_t col, int64_
                         double *const *sum)
 {
     const sum_job *j = ctx;
+    float room[ZX_COLUMNS_TILE];
     for (int64_t row = from; row < to; row++) {
-        const float *x = j->x + j->base + zx_dims_at(&j->r.reduced, row) + col;
+        const int64_t at = j->base + zx_dims_at(&j->r.reduced, row) + col;
+        const float *x = zx_floats(j->type, j->x, at, n, room);
         (j->kind == SUM_PLAIN ? add_plain
          : j->kind == SUM_ABS ? add_abs
                               : add_square)(sum[0], x, n);
@@ -291,7 +294,8 @@ static zx_status reduce_prepare(const zx_call *call, uint64_t *work_bytes, void 
 static zx_status reduce(const zx_call *call, zx_err *err ZX_UNUSED)
 {
     if (is_sum(call)) {
-        sum_job j = {.r = reduction_of(call), .x = call->in[0].data, .y = call->out[0].data};
+        sum_job j = {
+            .r = reduction_of(call), .type = ZX_F32, .x = call->in[0].data, .y = call->out[0].data};
         j.kind = call->op == ZX_K_REDUCE_L1                                         ? SUM_ABS
                  : call->op == ZX_K_REDUCE_L2 || call->op == ZX_K_REDUCE_SUM_SQUARE ? SUM_SQUARE
                                                                                     : SUM_PLAIN;
@@ -323,9 +327,10 @@ static zx_status sum_to(const zx_call *call, zx_err *err)
     sum_job j = {.r = zx_sum_to_reduction(&call->in[0].type.shape, &call->out[0].type.shape),
                  .kind = SUM_PLAIN,
                  .scale = 1.0,
+                 .type = call->in[0].type.dtype,
                  .x = call->in[0].data,
                  .y = call->out[0].data};
-    ZX_TRY(zx_need_f32(call, err));
+    ZX_TRY(zx_need_f32_or_16(call, err));
     sum_f32(&j, call->work, call->threads);
     return ZX_OK;
 }

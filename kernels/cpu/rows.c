@@ -32,6 +32,28 @@ ZX_CLONES double zx_row_sum(const float *x, int64_t n)
     LANE_SUM((double)x[k]);
 }
 
+// Some whole rounds of the lanes, and at the end what is left.
+ZX_CLONES static void add_to_lanes(double *lane, const float *x, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + ZX_LANES <= n; i += ZX_LANES) {
+        ZX_SIMD for (int j = 0; j < ZX_LANES; j++) lane[j] += (double)x[i + j];
+    }
+    for (int64_t k = i; k < n; k++) lane[k - i] += (double)x[k];
+}
+
+double zx_row_sum_of(zx_dtype t, const void *x, int64_t at, int64_t n)
+{
+    double lane[ZX_LANES] = {0};
+    float room[ZX_BLOCK];
+    if (!zx_is_16(t)) return zx_row_sum((const float *)x + at, n);
+    for (int64_t i = 0; i < n; i += ZX_BLOCK) {
+        const int64_t m = zx_min_i64(ZX_BLOCK, n - i);
+        add_to_lanes(lane, zx_floats(t, x, at + i, m, room), m);
+    }
+    return add_lanes(lane);
+}
+
 // Gradients come from memory for their norm.
 ZX_CLONES double zx_row_sum_square(const float *x, int64_t n)
 {

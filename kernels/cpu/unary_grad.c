@@ -1,5 +1,5 @@
-// unary_grad.c - dx = dy * f'(x) of the functions in unary.c, float32. `x` is the operand or, where
-// ops.def says unary_y, the result.
+// unary_grad.c - dx = dy * f'(x) of the functions in unary.c, float32 and, some at a time, 16 bits.
+// `x` is the operand or, where ops.def says unary_y, the result.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/common.h"
 #include "kernels/cpu/vmath.h"
@@ -98,14 +98,11 @@ struct job {
     args args;
 };
 
-static void grad_range(void *ctx, int64_t from, int64_t to)
+static void grad_some(const struct job *job, const float *dy, const float *x, float *dx, int64_t to)
 {
-    const struct job *job = ctx;
-    const zx_call *c = job->call;
-    const float *dy = c->in[0].data, *x = c->in[1].data;
-    float *dx = c->out[0].data;
-    const bool is_sin = c->op == ZX_K_SIN_GRAD, trig = is_sin || c->op == ZX_K_COS_GRAD;
-    for (int64_t at = from; at < to;) {
+    const uint32_t op = job->call->op;
+    const bool is_sin = op == ZX_K_SIN_GRAD, trig = is_sin || op == ZX_K_COS_GRAD;
+    for (int64_t at = 0; at < to;) {
         // Large operands of sin and cos go through the C library, one by one.
         int64_t n = trig ? 0 : to - at;
         while (trig && at + n < to && vm_abs(x[at + n]) <= VM_TRIG_MOST) n++;
@@ -117,10 +114,26 @@ static void grad_range(void *ctx, int64_t from, int64_t to)
     }
 }
 
+static void grad_range(void *ctx, int64_t from, int64_t to)
+{
+    const struct job *job = ctx;
+    const zx_view *dy = &job->call->in[0], *x = &job->call->in[1], *dx = &job->call->out[0];
+    const zx_dtype ty = dy->type.dtype, tx = x->type.dtype, to_type = dx->type.dtype;
+    const bool some = zx_is_16(ty) || zx_is_16(tx) || zx_is_16(to_type);
+    float room[3][ZX_BLOCK];
+    for (int64_t at = from, n; at < to; at += n) {
+        n = some ? zx_min_i64(ZX_BLOCK, to - at) : to - at;
+        float *out = zx_floats_to(to_type, dx->data, at, room[2]);
+        grad_some(job, zx_floats(ty, dy->data, at, n, room[0]),
+                  zx_floats(tx, x->data, at, n, room[1]), out, n);
+        zx_floats_put(to_type, out, dx->data, at, n);
+    }
+}
+
 static zx_status unary_grad(const zx_call *call, zx_err *err)
 {
     struct job job = {.call = call};
-    ZX_TRY(zx_need_f32(call, err));
+    ZX_TRY(zx_need_f32_or_16(call, err));
     const bool tanh_form =
         call->op == ZX_K_GELU_GRAD && zx_attr_int(call->attrs, ZX_A_MODE, 0) == 1;
     uint32_t i = 0;

@@ -1,4 +1,4 @@
-// widen.c - every kernel on f16 and bf16. Those of the table below take them as they are; another
+// widen.c - every kernel on f16 and bf16. Those of the tables below take them as they are; another
 // one is given copies in float32, in scratch, and what it makes is rounded once. So norms, softmax,
 // losses and sums are float32, whatever their operands are kept in.
 // SPDX-License-Identifier: Apache-2.0
@@ -22,6 +22,33 @@ static bool takes_16(const zx_kernel *k)
     for (uint32_t i = 0; i < ZX_COUNT(takers); i++)
         if (takers[i] == k) return true;
     return false;
+}
+
+// What computes in float32, but reads and writes the operands of these bits a few at a time: they
+// may be of 16 bits, each for itself. The others are small.
+static const struct mixer {
+    const zx_kernel *kernel;
+    uint32_t in, out;
+} mixers[] = {
+    {&zx_cpu_unary_grad, 3, 1},
+    {&zx_cpu_glu, 3, 1},
+    {&zx_cpu_glu_grad, 7, 3},
+    {&zx_cpu_sum_to, 1, 0},
+    {&zx_cpu_layer_norm, 1, 1},            // x; y
+    {&zx_cpu_layer_norm_grad, 3, 1},       // dy, x; dx
+    {&zx_cpu_rms_norm, 1, 1},              // x; y
+    {&zx_cpu_rms_norm_grad, 3, 1},         // dy, x; dx
+    {&zx_cpu_attention, 7, 1},             // q, k, v; y
+    {&zx_cpu_attention_grad, 31, 7},       // dy, q, k, v, y; dq, dk, dv
+    {&zx_cpu_packed_attention, 1, 1},      // qkv; y
+    {&zx_cpu_packed_attention_grad, 7, 1}, // dy, qkv, y; dqkv
+};
+
+static struct mixer mixer_of(const zx_kernel *k)
+{
+    for (uint32_t i = 0; i < ZX_COUNT(mixers); i++)
+        if (mixers[i].kernel == k) return mixers[i];
+    return (struct mixer){k, 0, 0};
 }
 
 #ifndef ZX_NAIVE
@@ -66,7 +93,8 @@ enum { MOST = 64 }; // operands, in and out
 typedef struct widened { // of a node
     const zx_kernel *kernel;
     void *state;           // of its
-    bool wide;             // operands are copied
+    struct mixer takes;    // operands that aren't copied
+    bool wide;             // some are
     uint64_t work_bytes;   // of its
     uint64_t at[2 * MOST]; // by operand, from MOST on by result: where its copy is in the scratch
 } widened;
@@ -85,6 +113,16 @@ static bool needs_copies(const zx_call *c)
     return single || !takes_16(zx_cpu_kernel(c->op));
 }
 
+// An operand, or result, of the call is copied.
+static bool in_is_copied(const widened *w, uint32_t i, const zx_view *v)
+{
+    return zx_is_16(v->type.dtype) && (i >= 32 || (w->takes.in >> i & 1) == 0);
+}
+static bool out_is_copied(const widened *w, uint32_t i, const zx_view *v)
+{
+    return zx_is_16(v->type.dtype) && (i >= 32 || (w->takes.out >> i & 1) == 0);
+}
+
 // The call over float32: types, and where the copies are in the scratch, if there is one yet.
 static uint64_t widen_views(const zx_call *c, widened *w, zx_view view[2 * MOST])
 {
@@ -92,7 +130,8 @@ static uint64_t widen_views(const zx_call *c, widened *w, zx_view view[2 * MOST]
     for (uint32_t i = 0; i < c->n_in + c->n_out; i++) {
         const uint32_t k = i < c->n_in ? i : MOST + i - c->n_in;
         view[k] = i < c->n_in ? c->in[i] : c->out[i - c->n_in];
-        if (!zx_is_16(view[k].type.dtype)) continue;
+        if (i < c->n_in ? !in_is_copied(w, i, &view[k]) : !out_is_copied(w, i - c->n_in, &view[k]))
+            continue;
         view[k].type.dtype = ZX_F32;
         w->at[k] = end;
         end = zx_align_up(end + zx_type_bytes(&view[k].type), ZX_ALIGN);
@@ -116,6 +155,7 @@ static zx_status prepare(const zx_call *c, uint64_t *work_bytes, void **state, z
     *state = w;
     w->kernel = zx_cpu_kernel(c->op);
     w->wide = needs_copies(c);
+    w->takes = mixer_of(w->kernel);
     if (w->wide && (c->n_in > MOST || c->n_out > MOST)) {
         release(w);
         *state = NULL;
@@ -146,24 +186,24 @@ static zx_status run_wide(const zx_call *c, const widened *w, zx_err *err)
     for (uint32_t i = 0; i < c->n_in; i++) {
         const zx_dtype t = c->in[i].type.dtype;
         view[i] = c->in[i];
-        if (!zx_is_16(t) || c->in[i].data == NULL) continue;
+        if (!in_is_copied(w, i, &view[i]) || view[i].data == NULL) continue;
         view[i].type.dtype = ZX_F32;
         view[i].data = work + w->at[i];
         zx_widen_all(t, c->in[i].data, view[i].data, zx_count(&view[i]), c->threads);
     }
     for (uint32_t i = 0; i < c->n_out; i++) {
         out[i] = c->out[i];
-        if (!zx_is_16(out[i].type.dtype) || out[i].data == NULL) continue;
+        if (!out_is_copied(w, i, &out[i]) || out[i].data == NULL) continue;
         out[i].type.dtype = ZX_F32;
         out[i].data = work + w->at[MOST + i];
         for (uint32_t k = 0; k < c->n_in; k++) // over an operand: over its copy
-            if (c->in[k].data == c->out[i].data && zx_is_16(c->in[k].type.dtype))
+            if (c->in[k].data == c->out[i].data && in_is_copied(w, k, &c->in[k]))
                 out[i].data = view[k].data;
     }
     ZX_TRY(w->kernel->run(&inner, err));
     for (uint32_t i = 0; i < c->n_out; i++) {
         const zx_view *y = &c->out[i];
-        if (zx_is_16(y->type.dtype) && y->data != NULL)
+        if (out_is_copied(w, i, y) && y->data != NULL)
             zx_narrow_all(y->type.dtype, out[i].data, y->data, zx_count(y), c->threads);
     }
     return ZX_OK;

@@ -24,6 +24,10 @@ void rig_run_random(zx_op_id op, const zx_attrs *attrs, const zx_view *in, uint3
 // The same where a fault is expected: returns it.
 zx_fault rig_run_faulty(zx_op_id op, const zx_attrs *attrs, const zx_view *in, uint32_t n_in,
                         const zx_view *out, uint32_t n_out, int threads);
+// The kernel on operands of 16 bits, all of them and some, makes what it makes of the same numbers
+// in float32, rounded once: the same bits. Products aren't looked at.
+void rig_run_halves(zx_op_id op, const zx_attrs *attrs, const zx_view *in, uint32_t n_in,
+                    const zx_view *out, uint32_t n_out);
 // Runs every node. `values` has the views of inputs and parameters; the others are made. Sets
 // ran[op] for each op that ran.
 void rig_graph(const zx_graph *g, zx_view *values, zx_arena *mem, int threads, bool *ran);

@@ -173,6 +173,10 @@ static void halves(void **state)
         compare(row, &n, out, zx_dtypes[types[t]].word);
         zx_arena_free(&n.mem);
     }
+    one_node n;
+    set_up(row, &n);
+    rig_run_halves(row->op, &n.attrs, n.in, n.n_in, n.out, n.n_out);
+    zx_arena_free(&n.mem);
 }
 
 // ---- 4: the same bits over an input, at any address, in any part
@@ -316,6 +320,22 @@ static void check_gradient(const op_case *row, one_node *n, uint32_t i, const zx
                      (long long)k, rig_get(got, k), want[k]);
 }
 
+// What a row's gradient is made of, in 16 bits.
+static void halve_gradients(const train *t)
+{
+    for (uint32_t i = 0; i < t->g.n_nodes; i++) {
+        const zx_node *n = &t->g.nodes[i];
+        zx_view in[64], out[8];
+        if (zx_ops[n->op].flags & ZX_OP_VIEW) continue;
+        for (uint32_t k = 0; k < n->n_in; k++) {
+            const uint32_t v = zx_node_in(&t->g, n, k);
+            in[k] = v == ZX_NONE ? (zx_view){0} : t->values[v];
+        }
+        for (uint32_t k = 0; k < n->n_out; k++) out[k] = t->values[zx_node_out(&t->g, n, k)];
+        rig_run_halves((zx_op_id)n->op, &n->attrs, in, n->n_in, out, n->n_out);
+    }
+}
+
 static void gradients(void **state)
 {
     const op_case *row = *state;
@@ -326,6 +346,7 @@ static void gradients(void **state)
     const zx_view wv = rig_fill(&n.mem, &n.out[0].type, "", 99, &w);
     build(row, &n, &wv, &t);
     rig_graph(&t.g, t.values, &n.mem, 2, kernel_ran);
+    halve_gradients(&t);
     uint32_t p = 0;
     for (uint32_t i = 0; i < n.n_in; i++) {
         if (n.in[i].data == NULL || !strchr(row->differentiated, (int)('0' + i))) continue;
