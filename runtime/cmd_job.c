@@ -187,14 +187,6 @@ static void note_order(zx_job *job)
                 "zerox.deterministic changes no gradients here: %s are added in rank order", who);
 }
 
-// What a model of float32 has no use for.
-static void note_float32(zx_job *job)
-{
-    static const char *const key = "zero_optimization.stage3_gather_16bit_weights_on_model_save";
-    if (job->precision != ZX_PREC_F32 || !zx_config_get(&job->config, key)->b) return;
-    zx_note(&job->notes, &job->mem, "%s has no effect: the parameters are float32", key);
-}
-
 static zx_status read_config(zx_job *job, zx_err *err)
 {
     const zx_options *o = job->o;
@@ -233,7 +225,7 @@ static zx_status read_config(zx_job *job, zx_err *err)
     ZX_TRY(resolve_config(job, err));
     allow_tf32(job);
     note_order(job);
-    note_float32(job);
+    zx_config_idle(&job->config, &job->notes);
     const zx_config_value *budget = zx_config_get(&job->config, "zerox.budget");
     const uint64_t usable = zx_site_usable(&job->site, job->ranks);
     return zx_budget_parse(budget->has ? budget->text : NULL, usable, job->ranks, &job->budget,
@@ -344,6 +336,25 @@ static zx_status count_labels(zx_job *job, zx_err *err)
     return ZX_OK;
 }
 
+static bool has_batch_norm(size_t n, Onnx__NodeProto *const *nodes)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(nodes[i]->op_type, "BatchNormalization") == 0) return true;
+    return false;
+}
+
+static void note_batch_norm(zx_job *job)
+{
+    const Onnx__ModelProto *m = job->file.model;
+    bool has = has_batch_norm(m->graph->n_node, m->graph->node);
+    for (size_t i = 0; i < m->n_functions; i++)
+        has |= has_batch_norm(m->functions[i]->n_node, m->functions[i]->node);
+    if (has || strcmp(zx_config_get(&job->config, "zerox.batch_norm")->text, "training") == 0)
+        return;
+    zx_note(&job->notes, &job->mem,
+            "zerox.batch_norm has no effect: the model has no BatchNormalization");
+}
+
 zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
 {
     zx_import_options io;
@@ -362,6 +373,7 @@ zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
     }
     if (st != ZX_OK) name_loss(job, &found);
     if (st != ZX_OK) return zx_err_merge(err, &found);
+    note_batch_norm(job);
     if (forward_only) return zx_job_params(job, err);
     ZX_TRY(zx_job_fuse(job, NULL, &job->forward, err));
     ZX_TRY(count_elements(job, err));

@@ -46,9 +46,20 @@ static zx_status check_run(zx_job *job, const zx_planfile *f, zx_err *err)
         return OTHER("made for %u micro-batch%s a rank and step, this run accumulates %u",
                      p->micro_batches, p->micro_batches == 1 ? "" : "es",
                      (uint32_t)job->batch.accumulate);
+    const uint32_t made = zx_job_accumulate_bytes(job);
+    const bool rounds = made != 0; // else each gradient is the only one, in whatever type
+    for (uint32_t u = 0; rounds && u < p->n_units; u++)
+        if (job->train.params[u].grad != ZX_NONE && p->units[u].grad_bytes != made)
+            return OTHER("made for gradients added up in %u bits, this run adds in %u "
+                         "(data_types.grad_accum_dtype)",
+                         8 * p->units[u].grad_bytes, 8 * made);
     if (p->optimizer_states != states)
         return OTHER("made for an optimizer with %u state%s a parameter, this run's has %u",
                      p->optimizer_states, p->optimizer_states == 1 ? "" : "s", states);
+    const uint32_t stage = (uint32_t)zx_config_get(&job->config, "zero_optimization.stage")->i;
+    if (!zx_given(job->o, ZX_OPT_STAGE) && p->stage != stage)
+        zx_note(&job->notes, &job->mem,
+                "the plan of --plan is of ZeRO stage %u, the config says %u", p->stage, stage);
     if (zx_given(job->o, ZX_OPT_STAGE) && p->stage != zx_given_number(job->o, ZX_OPT_STAGE, 0))
         return OTHER("made for ZeRO stage %u, --stage says %u", p->stage,
                      (uint32_t)zx_given_number(job->o, ZX_OPT_STAGE, 0));
@@ -92,7 +103,8 @@ static void note_limits(zx_job *job)
 {
     static const char *const limits[] = {"zero_optimization.overlap_comm",
                                          "zero_optimization.stage3_max_live_parameters",
-                                         "zero_optimization.reduce_bucket_size"};
+                                         "zero_optimization.reduce_bucket_size", "zerox.recompute",
+                                         "activation_checkpointing.number_checkpoints"};
     for (size_t i = 0; i < ZX_COUNT(limits); i++)
         if (zx_config_get(&job->config, limits[i])->from == ZX_FROM_FILE)
             zx_note(&job->notes, &job->mem, "%s: the plan of --plan is taken as it is", limits[i]);

@@ -250,6 +250,11 @@ static bool is_default(const zx_config_row *row, const zx_config_value *v, zx_ar
     }
 }
 
+bool zx_config_is_default(const zx_config *c, uint32_t row)
+{
+    return is_default(&zx_config_rows[row], &c->values[row], c->mem);
+}
+
 // ---- keys ---------------------------------------------------------------------------------------
 
 typedef struct reading {
@@ -499,7 +504,7 @@ zx_config_state zx_config_judge(const zx_config *c, uint32_t i)
         return row->verdict == ZX_VERDICT_HONOUR ? ZX_STATE_TAKEN : ZX_STATE_SILENT;
     if (row->verdict == ZX_VERDICT_SILENT) return ZX_STATE_SILENT;
     if (switched_off(c, row)) return ZX_STATE_OFF;
-    if (row->verdict == ZX_VERDICT_HONOUR) return ZX_STATE_TAKEN;
+    if (row->verdict == ZX_VERDICT_HONOUR) return v->idle != NULL ? ZX_STATE_IDLE : ZX_STATE_TAKEN;
     if (row->verdict == ZX_VERDICT_REFUSE_OVER_1)
         return v->i > 1 ? ZX_STATE_REFUSED : ZX_STATE_SILENT;
     if (is_default(row, v, c->mem)) return ZX_STATE_SILENT;
@@ -544,6 +549,7 @@ static void judge(reading *r)
         if (state == ZX_STATE_REFUSED) refuse(r, &zx_config_rows[i], &r->c->values[i]);
         if (state == ZX_STATE_IDLE && !said[i]) say_idle(r, i, said);
     }
+    zx_config_unswitched(r->c, r->name, r->notes);
     const zx_config_value *stage = zx_config_get(r->c, "zero_optimization.stage");
     if (stage->i > 3)
         ZX_FAIL(r->err, ZX_E_USAGE, "zero_optimization.stage must be 0, 1, 2 or 3, not %lld",

@@ -37,6 +37,7 @@ typedef struct zx_config_value {
     const json_t *json; // owned by the config
     const char *as;     // its name in the file, where that is another one or an old form; NULL
     const char *why;    // of a value that isn't the file's own, in words; NULL
+    const char *idle;   // why it has no effect beside the others of its config; NULL: it has one
 } zx_config_value;
 
 typedef struct zx_config {
@@ -66,6 +67,9 @@ void zx_config_set_int(zx_config *c, const char *path, int64_t i, zx_config_from
 // Of an OBJECT; takes `json` over.
 void zx_config_set_json(zx_config *c, const char *path, json_t *json, zx_config_from from);
 void zx_config_set_text(zx_config *c, const char *path, const char *text, zx_config_from from);
+// After all are resolved: says of each stated value that others leave nothing to do
+// (config_idle.c).
+void zx_config_idle(zx_config *c, zx_notes *notes);
 void zx_config_set_why(zx_config *c, const char *path, const char *why);
 
 // ---- resolved (config_resolve.c) ----------------------------------------------------------------

@@ -56,6 +56,7 @@ static const struct {
 
 static const char *why(const zx_config_row *row, const zx_config_value *v, zx_config_state state)
 {
+    if (v->idle != NULL) return v->idle;
     if (state == ZX_STATE_TAKEN || v->from == ZX_FROM_AUTO) return v->why;
     return state == ZX_STATE_OFF || state == ZX_STATE_SILENT ? NULL : zx_config_reason(row);
 }

@@ -328,6 +328,13 @@ static zx_status check_loss(const zx_config *c, const zx_import_options *o, zx_e
                       : o->loss_smoothing != 0               ? "label_smoothing"
                       : strcmp(o->loss_label, "labels") != 0 ? "label"
                                                              : NULL;
+    const char *entropy = o->loss_ignore_index != -100 ? "ignore_index"
+                          : o->loss_smoothing != 0     ? "label_smoothing"
+                                                       : NULL;
+    if (o->loss == ZX_LOSS_MSE && entropy != NULL)
+        return ZX_FAIL(err, ZX_E_USAGE,
+                       "%s: zerox.loss.%s is of the kind cross_entropy, not of mse; remove it",
+                       c->path, entropy);
     if (o->loss != ZX_LOSS_GRAPH || key == NULL) return ZX_OK;
     zx_err_hint(err, "\"kind\": \"cross_entropy\" or \"mse\" for a loss that zerox adds, "
                      "or no \"loss\" for the graph's own");

@@ -52,6 +52,11 @@ typedef enum zx_config_state {
     ZX_STATE_MAPPED // an old form: another key has its value
 } zx_config_state;
 zx_config_state zx_config_judge(const zx_config *c, uint32_t row);
+// Whether a value is what holds where the file says nothing.
+bool zx_config_is_default(const zx_config *c, uint32_t row);
+extern const uint32_t zx_config_n_idle; // rules of zx_config_idle
+// Notes the sections that have keys but neither "enabled" nor "device" (config_idle.c).
+void zx_config_unswitched(const zx_config *c, const char *name, zx_notes *notes);
 // Why a key has no effect or is refused; of an old form: what it means.
 const char *zx_config_reason(const zx_config_row *row);
 // "honoured", "refused otherwise", ...: a verdict as the documentation has it.

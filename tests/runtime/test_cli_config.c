@@ -38,6 +38,18 @@ static const cli_row rows[] = {
      0,
      NULL,
      "stage3_gather_16bit_weights_on_model_save has no effect: the parameters are float32"},
+    {"a normalisation that there isn't",
+     {"plan", MLP, "--config", "norm.json"},
+     0,
+     NULL,
+     "zerox.batch_norm has no effect: the model has no BatchNormalization"},
+    {"beside another key, explained",
+     {EXPLAIN, "gather.json"},
+     0,
+     "no effect:\n  zero_optimization.stage3_gather_16bit_weights_on_model_save  true  the "
+     "parameters "
+     "are float32",
+     ""},
     {"a group of frozen parameters",
      {"plan", MLP, "--config", "frozen.json"},
      0,
@@ -93,6 +105,7 @@ static int make_files(void **state)
                              "[{\"params\": \"*.bias\", \"lr\": 1}]}}");
     cli_write("gather.json",
               "{\"zero_optimization\": {\"stage3_gather_16bit_weights_on_model_save\": true}}");
+    cli_write("norm.json", "{\"zerox\": {\"batch_norm\": \"as_exported\"}}");
     cli_write("batch.json", "{\"train_micro_batch_size_per_gpu\": 5}");
     cli_write("bad.json", "{\"sparse_gradients\": true, \"stge\": 3}");
     cli_write("odd.json", "{\"stge\": 3}");

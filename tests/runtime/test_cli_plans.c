@@ -17,6 +17,7 @@ static int setup(void **state)
         {"plan", "m.onnx", "--ranks", "2", "--dim", "batch=4", "-o", "batch.plan"},
         {"plan", "m.onnx", "--ranks", "2", "--config", "twice.json", "-o", "twice.plan"},
         {"plan", "m.onnx", "--ranks", "2", "--config", "sgd.json", "-o", "sgd.plan"},
+        {"plan", "m.onnx", "--ranks", "2", "--config", "half.json", "-o", "half.plan"},
         {"plan", "m.onnx", "--ranks", "2", "--format", "json", "-o", "a.json"},
         {"plan", "m.onnx", "--ranks", "2", "--machine", "h100x2", "-o", "gpu.plan"},
         {HOOKS, "-o", "hooks.txt"},
@@ -25,6 +26,11 @@ static int setup(void **state)
     if (cli_setup(state) != 0) return 1;
     cli_write("twice.json", "{\"gradient_accumulation_steps\": 2}");
     cli_write("sgd.json", "{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.1}}}");
+    cli_write("half.json", "{\"bf16\": {\"enabled\": true}}");
+    cli_write("low.json", "{\"bf16\": {\"enabled\": true}, \"data_types\": "
+                          "{\"grad_accum_dtype\": \"bf16\"}}");
+    cli_write("wish.json", "{\"zero_optimization\": {\"stage\": 1}, \"zerox\": {\"recompute\": "
+                           "\"none\"}}");
     cli_write("not.plan", "a plan? no");
     for (size_t i = 0; i < ZX_COUNT(make); i++) {
         cli_run(make[i], &r);
@@ -76,6 +82,21 @@ static const cli_row rows[] = {
      "diff takes two: 'c.plan' is one too many"},
     {"trained by a plan", {TRAIN, "a.plan"}, 0, NULL, "done: 2 steps"},
     {"trained by the least", {TRAIN, "least.plan"}, 0, NULL, "as planned"},
+    {"gradients added up in other bits",
+     {TRAIN, "half.plan", "--config", "low.json"},
+     2,
+     NULL,
+     "half.plan: made for gradients added up in 32 bits, this run adds in 16"},
+    {"another stage than the config's",
+     {TRAIN, "a.plan", "--config", "wish.json"},
+     0,
+     NULL,
+     "note: the plan of --plan is of ZeRO stage 3, the config says 1\n"},
+    {"what else the config wishes",
+     {TRAIN, "a.plan", "--config", "wish.json"},
+     0,
+     NULL,
+     "note: zerox.recompute: the plan of --plan is taken as it is"},
     {"other ranks", {TRAIN, "three.plan"}, 2, NULL, "three.plan: made for 3 ranks, this run has 2"},
     {"another batch",
      {TRAIN, "batch.plan"},
