@@ -1,8 +1,10 @@
 // breakdown.c - see breakdown.h.
 //
-// Operators belong to the modules that the exporter names for them, whose paths it lists outermost
-// first; a parameter belongs to the modules of the first operator that reads it. What carries no
-// module is the whole model's alone.
+// A parameter belongs to the module whose path its name begins with, else to that of the first
+// operator that reads it. An operator belongs to the modules of the weights that it reads or makes
+// gradients of, by their sizes: so what does the work of several products is shared by their
+// modules. One without weights belongs to the module that the exporter names for it, the last of
+// several. What carries no module is the whole model's alone.
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/breakdown.h"
 
@@ -37,7 +39,9 @@ typedef struct tree {
     zx_arena *mem;
     uint32_t n, cap;
     module *at;
-    uint32_t *of_source; // by source: its innermost module
+    uint32_t *of_source;  // by source: its innermost module
+    const uint32_t *root; // by value: the one that has its bytes
+    uint32_t *grad_of;    // by value: the parameter whose gradient it is; ZX_NONE
 } tree;
 
 static uint32_t add_module(tree *t, uint32_t parent, const char *path)
@@ -100,34 +104,147 @@ static double flops_of(const zx_graph *g, const zx_node *n)
     return flops;
 }
 
+// ---- whose it is --------------------------------------------------------------------------------
+
+// The innermost module whose path `name` lies below; ZX_NONE.
+static uint32_t module_by_name(const tree *t, const char *name)
+{
+    uint32_t best = ZX_NONE;
+    size_t most = 0;
+    for (uint32_t m = 1; m < t->n; m++) {
+        const size_t n = strlen(t->at[m].path);
+        if (n <= most || strncmp(name, t->at[m].path, n) != 0 || name[n] != '.') continue;
+        best = m;
+        most = n;
+    }
+    return best;
+}
+
+// The last operator of the file up to the last of which a node does the work, that reads a
+// parameter: itself, or what turns the weight around for it.
+static uint32_t reader_of(const zx_graph *g, const zx_node *n, uint32_t param)
+{
+    if (n->source == ZX_NONE || g->tensor_params == NULL) return ZX_NONE;
+    for (uint32_t i = n->source + 1; i-- > 0;) {
+        const zx_source *s = &g->sources[i];
+        for (uint32_t k = 0; k < s->n_in && s->in_ids != NULL; k++)
+            if (s->in_ids[k] != ZX_NONE && g->tensor_params[s->in_ids[k]] == param) return i;
+    }
+    return ZX_NONE;
+}
+
+static bool lies_in(const tree *t, uint32_t m, uint32_t outer)
+{
+    while (m != ZX_NONE && m != outer) m = t->at[m].parent;
+    return m != ZX_NONE;
+}
+
+// Where a node reads a parameter: in the module of the parameter's name (or of another name of a
+// tied one), unless the file reads it in another module.
+static uint32_t module_of_param(const tree *t, const zx_node *n, uint32_t param)
+{
+    const zx_param *p = &t->g->params[param];
+    const uint32_t reader = reader_of(t->g, n, param);
+    const uint32_t by = reader != ZX_NONE ? t->of_source[reader] : module_of(t, n);
+    uint32_t below = ZX_NONE;
+    for (uint32_t k = 0; k <= p->n_aliases; k++) {
+        const uint32_t m = module_by_name(t, k == 0 ? p->name : p->aliases[k - 1]);
+        if (m == ZX_NONE) continue;
+        if (lies_in(t, by, m)) return m;
+        if (below == ZX_NONE && (reader == ZX_NONE || lies_in(t, m, by))) below = m;
+    }
+    return below != ZX_NONE ? below : by;
+}
+
+typedef struct share {
+    uint32_t module;
+    double part;
+} share;
+
+static void add_weight(const tree *t, const zx_node *n, uint32_t param, bool *seen, share *to,
+                       uint32_t *count)
+{
+    const zx_shape *shape = &t->g->values[t->g->params[param].value].type.shape;
+    if (shape->rank < 2 || seen[param]) return;
+    seen[param] = true;
+    to[(*count)++] = (share){module_of_param(t, n, param), (double)zx_shape_count(shape)};
+}
+
+// Parts add up to 1.
+static uint32_t shares_of(const tree *t, const zx_node *n, share *to)
+{
+    const zx_graph *g = t->g;
+    bool *seen = ZX_NEW(t->mem, bool, g->n_params + 1);
+    uint32_t count = 0;
+    double sum = 0;
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        const uint32_t v = zx_node_in(g, n, i);
+        if (v != ZX_NONE && g->values[t->root[v]].role == ZX_R_PARAM)
+            add_weight(t, n, g->values[t->root[v]].index, seen, to, &count);
+    }
+    for (uint32_t i = 0; i < n->n_out; i++) {
+        const uint32_t v = zx_node_out(g, n, i);
+        if (v != ZX_NONE && t->grad_of[t->root[v]] != ZX_NONE)
+            add_weight(t, n, t->grad_of[t->root[v]], seen, to, &count);
+    }
+    for (uint32_t i = 0; i < count; i++) sum += to[i].part;
+    for (uint32_t i = 0; i < count; i++) to[i].part /= sum;
+    if (count == 0) to[count++] = (share){module_of(t, n), 1};
+    return count;
+}
+
+static void find_values(tree *t)
+{
+    const zx_graph *g = t->g;
+    t->root = zx_graph_roots(g, t->mem);
+    t->grad_of = ZX_NEW(t->mem, uint32_t, g->n_values + 1);
+    for (uint32_t v = 0; v < g->n_values; v++) t->grad_of[v] = ZX_NONE;
+    for (uint32_t i = 0; i < g->n_params; i++)
+        if (g->params[i].grad != ZX_NONE) t->grad_of[t->root[g->params[i].grad]] = i;
+}
+
 static void count_steps(tree *t, const zx_plan *p, const double *seconds)
 {
-    for (uint32_t i = 0; i < p->n_insns; i++) {
+    const zx_graph *g = t->g;
+    const zx_mark mark = zx_arena_mark(t->mem);
+    for (uint32_t i = 0; i < p->n_insns; i++, zx_arena_rewind(t->mem, mark)) {
         if (p->insns[i].id != ZX_I_EXEC) continue;
-        const zx_node *n = &t->g->nodes[p->steps[p->insns[i].a].node];
-        const double flops = flops_of(t->g, n);
-        for (uint32_t m = module_of(t, n); m != ZX_NONE; m = t->at[m].parent) {
-            t->at[m].flops[n->phase] += flops;
-            t->at[m].seconds[n->phase] += seconds[i];
-        }
+        const zx_node *n = &g->nodes[p->steps[p->insns[i].a].node];
+        share *to = ZX_NEW(t->mem, share, n->n_in + n->n_out + 1);
+        const double flops = flops_of(g, n);
+        const uint32_t count = shares_of(t, n, to);
+        for (uint32_t k = 0; k < count; k++)
+            for (uint32_t m = to[k].module; m != ZX_NONE; m = t->at[m].parent) {
+                t->at[m].flops[n->phase] += flops * to[k].part;
+                t->at[m].seconds[n->phase] += seconds[i] * to[k].part;
+            }
     }
+}
+
+static void count_param(tree *t, uint32_t param, uint32_t owner)
+{
+    const zx_graph *g = t->g;
+    const double n = (double)zx_shape_count(&g->values[g->params[param].value].type.shape);
+    for (uint32_t m = owner; m != ZX_NONE; m = t->at[m].parent) t->at[m].params += n;
 }
 
 static void count_params(tree *t)
 {
     const zx_graph *g = t->g;
-    const uint32_t *root = zx_graph_roots(g, t->mem);
     bool *seen = ZX_NEW(t->mem, bool, g->n_params + 1);
+    for (uint32_t i = 0; i < g->n_params; i++) {
+        const uint32_t m = module_by_name(t, g->params[i].name);
+        if (m == ZX_NONE) continue;
+        seen[i] = true;
+        count_param(t, i, m);
+    }
     for (uint32_t i = 0; i < g->n_nodes; i++)
         for (uint32_t k = 0; k < g->nodes[i].n_in; k++) {
             const uint32_t v = zx_node_in(g, &g->nodes[i], k);
-            if (v == ZX_NONE || g->values[root[v]].role != ZX_R_PARAM) continue;
-            const uint32_t param = g->values[root[v]].index;
-            if (seen[param]) continue;
+            if (v == ZX_NONE || g->values[t->root[v]].role != ZX_R_PARAM) continue;
+            const uint32_t param = g->values[t->root[v]].index;
+            if (!seen[param]) count_param(t, param, module_of(t, &g->nodes[i]));
             seen[param] = true;
-            const double n = (double)zx_shape_count(&g->values[root[v]].type.shape);
-            for (uint32_t m = module_of(t, &g->nodes[i]); m != ZX_NONE; m = t->at[m].parent)
-                t->at[m].params += n;
         }
 }
 
@@ -221,8 +338,9 @@ static void put_summary(const zx_profiler *o, const tree *t, const zx_plan *p, z
     zx_text_put(
         out,
         "Figures are of a micro-batch on rank 0, the mean of the step's %u; times are of "
-        "kernels as measured, without communication; operators that were fused are their last "
-        "module's.\n",
+        "kernels as measured, without communication; an operator that does the work of several is "
+        "shared by the modules of its weights, and the last layer runs with its loss, where "
+        "gradients begin.\n",
         p->micro_batches);
     zx_text_put(out, "ranks: %u, params: %s, fwd flops: %s, bwd flops: %s\n", p->ranks,
                 zx_text_count(all->params, a), zx_text_count(all->flops[0], b),
@@ -241,6 +359,7 @@ void zx_profiler_text(const zx_profiler *o, const zx_graph *train, const zx_plan
     tree t = {.g = train, .mem = &mem};
     uint32_t deepest = 0, width = 24;
     make_modules(&t);
+    find_values(&t);
     count_steps(&t, p, seconds);
     count_params(&t);
     divide(&t, p->micro_batches);

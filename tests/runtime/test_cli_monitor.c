@@ -56,6 +56,21 @@ static double csv_get(const char *tag, uint64_t step)
     return found;
 }
 
+// A figure of each of a log's first n steps.
+static void read_figure(const char *path, const char *name, uint32_t n, double *to)
+{
+    char line[2000], key[64];
+    snprintf(key, sizeof key, "\"%s\": ", name);
+    FILE *f = fopen(path, "r");
+    if (f == NULL) fail_msg("no %s", path);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *at = fgets(line, sizeof line, f) != NULL ? strstr(line, key) : NULL;
+        if (at == NULL) fail_msg("%s: no %s of step %u", path, name, i + 1);
+        to[i] = strtod(at + strlen(key), NULL);
+    }
+    fclose(f);
+}
+
 static void every_sink_has_the_same(void **state)
 {
     (void)state;
@@ -179,6 +194,85 @@ static void modules_are_profiled(void **state)
     assert_null(strstr(r.err, "step 1/3"));
 }
 
+// ---- where a step goes --------------------------------------------------------------------------
+
+// Of the table's line of a module: its parameters and operations, as they are printed.
+static void expect_module(const char *table, const char *path, const char *params, const char *fwd,
+                          const char *bwd)
+{
+    char name[80], a[32], b[32], c[32];
+    for (const char *at = strstr(table, "\nmodule "); at != NULL; at = strchr(at + 1, '\n')) {
+        if (sscanf(at, " %79s %31s %31s %31s", name, a, b, c) != 4 || strcmp(name, path) != 0)
+            continue;
+        assert_string_equal(a, params);
+        assert_string_equal(b, fwd);
+        assert_string_equal(c, bwd);
+        return;
+    }
+    fail_msg("no module '%s' in: %s", path, table);
+}
+
+// 2 x 64 tokens, width 64, vocabulary 256, 2 blocks: what is fused is its own modules' all the
+// same.
+static void modules_have_their_own(void **state)
+{
+    (void)state;
+    cli_result r;
+    static char table[20000];
+    const char *const args[] = {"train",
+                                ZX_TEST_DATA "/cases/gpt2_default_export/model.onnx",
+                                "--threads",
+                                "1",
+                                "--no-save",
+                                "--config",
+                                "modules.json",
+                                "--steps",
+                                "2",
+                                NULL};
+    cli_run(args, &r);
+    cli_expect(&r, 0, "", "done: 2 steps");
+    cli_read("of_gpt2.txt", table, sizeof table);
+    // A product is 2 m n k forward and twice that backward, and its bias is added up in between.
+    expect_module(table, "c_attn", "12.5k", "3.15M", "6.32M"); // 2 * 128 * 64 * 192, + 128 * 192
+    expect_module(table, "c_fc", "16.6k", "4.19M", "8.42M");   // 2 * 128 * 64 * 256, + 128 * 256
+    expect_module(table, "wte", "0", "0", "8.19k");            // the tied weight is the head's
+    expect_module(table, "lm_head", "16.4k", "0", "12.6M");    // 3 * 2 * 128 * 64 * 256
+    expect_module(table, "h.1", "50.0k", "13.3M", "26.7M");    // a whole block
+}
+
+// Parts of a step's time, one line for each step that is printed; nothing else changes.
+static void a_step_is_broken_down(void **state)
+{
+    (void)state;
+    static cli_result with, without;
+    const char *args[] = {DIGITS, "--config", "wall.json", "--steps",      "4", "--ranks",
+                          "2",    "--out",    "wall",      "--save-every", "4", NULL};
+    cli_run(args, &with);
+    cli_expect(&with, 0, "", "done: 4 steps");
+    uint32_t n = 0;
+    double steps[5] = {0};
+    read_figure("wall/log.jsonl", "step_seconds", 4, steps);
+    for (const char *at = with.err; (at = strstr(at, "time (ms) | ")) != NULL; at++, n++) {
+        double fwd, bwd, exposed, update;
+        assert_int_equal(sscanf(at,
+                                "time (ms) | fwd: %lf | bwd: %lf | exposed comm: %lf | step: %lf",
+                                &fwd, &bwd, &exposed, &update),
+                         4);
+        assert_true(fwd > 0 && bwd > 0 && exposed >= 0 && update > 0);
+        assert_true(fwd + bwd + update <= 1e3 * steps[2 * n + 1] + 0.02); // each is rounded
+    }
+    assert_int_equal(n, 2); // after steps 2 and 4
+    args[6] = "plain.json";
+    args[12] = "plain";
+    cli_run(args, &without);
+    cli_expect(&without, 0, "", "done: 4 steps");
+    assert_null(strstr(without.err, "time (ms)"));
+    double a[4], b[4];
+    read_figure("wall/log.jsonl", "loss", 4, a);
+    read_figure("plain/log.jsonl", "loss", 4, b);
+    assert_memory_equal(a, b, sizeof a);
+}
+
 // ---- evaluation ---------------------------------------------------------------------------------
 
 static void programs_read_of_evaluation(void **state)
@@ -260,6 +354,10 @@ static int make_files(void **state)
               "{\"flops_profiler\": {\"enabled\": true, \"output_file\": \"modules.txt\"}}");
     cli_write("lost.json", "{\"flops_profiler\": {\"enabled\": true, \"output_file\": "
                            "\"nowhere_at_all/modules.txt\"}}");
+    cli_write("modules.json",
+              "{\"flops_profiler\": {\"enabled\": true, \"output_file\": \"of_gpt2.txt\"}}");
+    cli_write("wall.json", "{\"wall_clock_breakdown\": true, \"steps_per_print\": 2}");
+    cli_write("plain.json", "{\"steps_per_print\": 2}");
     cli_write("evaluated.json", "{\"zerox\": {\"eval\": {\"every\": 7}}}");
     cli_write("nowhere.json", "{\"csv_monitor\": {\"enabled\": true, \"output_path\": \"here\"}}");
     return 0;
@@ -274,6 +372,8 @@ int main(void)
         cmocka_unit_test(a_sink_that_is_full_is_told_of),
         cmocka_unit_test(what_cannot_be_made_is_said_before_the_first_step),
         cmocka_unit_test(modules_are_profiled),
+        cmocka_unit_test(modules_have_their_own),
+        cmocka_unit_test(a_step_is_broken_down),
         cmocka_unit_test(programs_read_of_evaluation),
         cmocka_unit_test(a_full_disk_cuts_no_record),
     };
