@@ -94,10 +94,11 @@ zx_status zx_ckpt_end(zx_ckpt_saving *v, zx_world *world, zx_arena *mem, const c
                       uint64_t *bytes, zx_err *err);
 void zx_ckpt_give_up(zx_ckpt_saving *v); // the run is lost: nothing is published; accepts NULL
 
-// A checkpoint of values that no session holds: this process writes the files of all c->ranks, some
-// MiB at a time. `values` has all of them.
-zx_status zx_ckpt_write(const zx_values *values, const zx_ckpt *c, const char *folder,
-                        zx_arena *mem, const char **name, uint64_t *bytes, zx_err *err);
+// One of no session: `values` (what they don't have is zero) as the files of so many ranks, which
+// this process writes one after the other.
+zx_status zx_ckpt_make(const zx_values *values, uint32_t ranks, const zx_ckpt *c,
+                       const zx_ckpt_target *target, zx_arena *mem, const char **name,
+                       uint64_t *bytes, zx_err *err);
 
 // ---- ckpt_open.c --------------------------------------------------------------------------------
 // The steps of the checkpoints in a folder that may be gone on from, newest first: that of

@@ -68,12 +68,12 @@ struct zx_ckpt_saving {
     zx_ckpt_target target;
     uint32_t rank, ranks;
     const char *dir;
-    zx_session *s;           // what is written: its shards; NULL: one of these
-    unsigned char *copy;     // its pieces one after the other
-    const zx_values *values; // that no session holds
-    unsigned char *chunk;    // of values, [CHUNK] elements
-    uint64_t *sums;          // of its pieces, and then its file's bytes
-    zx_status st;            // of its file
+    zx_session *s;       // NULL: `copy` or `values` are what is written
+    unsigned char *copy; // its pieces one after the other
+    zx_values values;    // of no session
+    unsigned char *some; // CHUNK elements of them
+    uint64_t *sums;      // of its pieces, and then its file's bytes
+    zx_status st;        // of its file
     zx_err err;
     pthread_t thread;
     bool started;
@@ -110,21 +110,24 @@ static zx_status put(sink *k, const void *bytes, size_t n, zx_err *err)
 }
 
 // Elements [done, done + part) of its piece of tensor i, which begins at *copy of the copy.
-static const void *bytes_of(zx_ckpt_saving *v, uint32_t i, const unsigned char *copy, int64_t done,
-                            int64_t part)
+static zx_status bytes_of(zx_ckpt_saving *v, uint32_t i, const unsigned char *copy, int64_t done,
+                          int64_t part, const void **out)
 {
     int64_t from;
-    const zx_held held = v->c.tensors[i].held;
-    if (copy != NULL) return copy + (uint64_t)done * zx_dtype_bytes(v->c.tensors[i].type.dtype);
+    const zx_held what = v->c.tensors[i].held;
+    const size_t width = zx_dtype_bytes(v->c.tensors[i].type.dtype);
     piece_of(v, i, &from);
-    if (v->s == NULL) {
-        const zx_values *x = v->values;
-        return x->read(x->self, held, from + done, part, v->chunk, &v->err) == ZX_OK ? v->chunk
-                                                                                     : NULL;
+    if (v->values.read != NULL) {
+        *out = v->some;
+        if (v->values.has == NULL || v->values.has(v->values.self, what))
+            return v->values.read(v->values.self, what, from + done, part, v->some, &v->err);
+        memset(v->some, 0, (size_t)part * width);
+        return ZX_OK;
     }
-    const void *at = zx_session_see(v->s, held, from + done, part);
-    if (at == NULL) ZX_FAIL(&v->err, ZX_E_DEVICE, "the device doesn't give its values");
-    return at;
+    *out =
+        v->s == NULL ? copy + (size_t)done * width : zx_session_see(v->s, what, from + done, part);
+    if (*out != NULL) return ZX_OK;
+    return ZX_FAIL(&v->err, ZX_E_DEVICE, "the device doesn't give its values");
 }
 
 // One tensor's piece, with the checksum; *copy moves on behind it.
@@ -137,8 +140,8 @@ static zx_status put_piece(zx_ckpt_saving *v, uint32_t i, const unsigned char **
     zx_hash_start(&h);
     for (int64_t done = 0; done < n; done += CHUNK) {
         const int64_t part = n - done < CHUNK ? n - done : CHUNK;
-        const void *at = bytes_of(v, i, *copy, done, part);
-        if (at == NULL) return v->err.code;
+        const void *at;
+        ZX_TRY(bytes_of(v, i, *copy, done, part, &at));
         zx_hash_bytes(&h, at, (size_t)part * width);
         ZX_TRY(put(k, at, (size_t)part * width, &v->err));
     }
@@ -204,8 +207,8 @@ static zx_status copy_all(zx_ckpt_saving *v)
         const int64_t n = piece_of(v, i, &from);
         for (int64_t done = 0; done < n; done += CHUNK) {
             const int64_t part = n - done < CHUNK ? n - done : CHUNK;
-            const void *at = bytes_of(v, i, NULL, done, part);
-            if (at == NULL) return v->err.code;
+            const void *at;
+            ZX_TRY(bytes_of(v, i, NULL, done, part, &at));
             memcpy(to, at, (size_t)part * width);
             to += (uint64_t)part * width;
         }
@@ -238,15 +241,13 @@ static void write_beside(zx_ckpt_saving *v)
 
 // ---- all of it ----------------------------------------------------------------------------------
 
-// All ranks' checksums by tensor, and the bytes of their files.
-static zx_status gather_sums(zx_ckpt_saving *v, zx_world *world, uint64_t *bytes, zx_err *err)
+// Checksums by tensor and the bytes of all files, from a row a rank.
+static void take_sums(zx_ckpt_saving *v, const uint64_t *all, uint64_t *bytes)
 {
     zx_ckpt *c = &v->c;
     const size_t row = (size_t)c->n + 1, ranks = v->ranks;
-    uint64_t *all = ZX_NEW(&v->mem, uint64_t, row * ranks),
-             *sums = ZX_NEW(&v->mem, uint64_t, row * ranks);
+    uint64_t *sums = ZX_NEW(&v->mem, uint64_t, row * ranks);
     zx_ckpt_tensor *tensors = ZX_NEW(&v->mem, zx_ckpt_tensor, c->n);
-    ZX_TRY(zx_world_exchange(world, v->sums, row * sizeof *all, all, err));
     *bytes = 0;
     for (size_t r = 0; r < ranks; r++) *bytes += all[r * row + c->n];
     for (uint32_t i = 0; i < c->n; i++) {
@@ -256,6 +257,14 @@ static zx_status gather_sums(zx_ckpt_saving *v, zx_world *world, uint64_t *bytes
     }
     c->ranks = v->ranks;
     c->tensors = tensors;
+}
+
+static zx_status gather_sums(zx_ckpt_saving *v, zx_world *world, uint64_t *bytes, zx_err *err)
+{
+    const size_t row = (size_t)v->c.n + 1;
+    uint64_t *all = ZX_NEW(&v->mem, uint64_t, row * v->ranks);
+    ZX_TRY(zx_world_exchange(world, v->sums, row * sizeof *all, all, err));
+    take_sums(v, all, bytes);
     return ZX_OK;
 }
 
@@ -270,7 +279,7 @@ static zx_status write_manifest(zx_ckpt_saving *v, zx_err *err)
 }
 
 // What is saved outlives what `c` lies in; names are the graph's.
-static zx_ckpt_saving *make(zx_session *s, zx_world *world, const zx_ckpt *c,
+static zx_ckpt_saving *make(zx_session *s, uint32_t rank, uint32_t ranks, const zx_ckpt *c,
                             const zx_ckpt_target *target, void *copy)
 {
     zx_ckpt_saving *v = calloc(1, sizeof *v);
@@ -280,8 +289,8 @@ static zx_ckpt_saving *make(zx_session *s, zx_world *world, const zx_ckpt *c,
     v->c.tensors = zx_arena_copy(&v->mem, c->tensors, c->n * sizeof *c->tensors);
     v->target = *target;
     if (target->folder != NULL) v->target.folder = zx_arena_str(&v->mem, target->folder);
-    v->rank = zx_world_rank(world);
-    v->ranks = zx_world_size(world);
+    v->rank = rank;
+    v->ranks = ranks;
     v->s = s;
     v->copy = copy;
     v->sums = ZX_NEW(&v->mem, uint64_t, (size_t)c->n + 1);
@@ -292,13 +301,14 @@ static void release(zx_ckpt_saving *v)
 {
     if (v->started) pthread_join(v->thread, NULL);
     zx_arena_free(&v->mem);
+    free(v->some);
     free(v);
 }
 
 zx_status zx_ckpt_begin(zx_session *s, zx_world *world, const zx_ckpt *c,
                         const zx_ckpt_target *target, void *copy, zx_ckpt_saving **out, zx_err *err)
 {
-    zx_ckpt_saving *v = make(s, world, c, target, copy);
+    zx_ckpt_saving *v = make(s, zx_world_rank(world), zx_world_size(world), c, target, copy);
     zx_status st = ZX_OK;
     *out = NULL;
     if (v->rank == 0)
@@ -365,37 +375,36 @@ zx_status zx_ckpt_save(zx_session *s, zx_world *world, const zx_ckpt *c,
     return zx_ckpt_end(v, world, mem, name, bytes, err);
 }
 
-// ---- of no session ------------------------------------------------------------------------------
-
-// One rank's file; its checksums are put beside those of the others.
-static zx_status write_rank(zx_ckpt_saving *v, uint64_t *sums, uint64_t *bytes, zx_err *err)
+static zx_status write_all_files(zx_ckpt_saving *v, uint64_t *bytes, zx_err *err)
 {
-    v->sums = ZX_NEW(&v->mem, uint64_t, (size_t)v->c.n + 1);
-    write_file(v);
-    if (v->st != ZX_OK) return zx_err_merge(err, &v->err);
-    for (uint32_t i = 0; i < v->c.n; i++) sums[(size_t)i * v->ranks + v->rank] = v->sums[i];
-    *bytes += v->sums[v->c.n];
+    const size_t row = (size_t)v->c.n + 1;
+    uint64_t *all = ZX_NEW(&v->mem, uint64_t, row * v->ranks);
+    for (v->rank = 0; v->rank < v->ranks; v->rank++) {
+        write_file(v);
+        if (v->st != ZX_OK) return zx_err_merge(err, &v->err);
+        memcpy(all + v->rank * row, v->sums, row * sizeof *all);
+    }
+    take_sums(v, all, bytes);
     return ZX_OK;
 }
 
-zx_status zx_ckpt_write(const zx_values *values, const zx_ckpt *c, const char *folder,
-                        zx_arena *mem, const char **name, uint64_t *bytes, zx_err *err)
+zx_status zx_ckpt_make(const zx_values *values, uint32_t ranks, const zx_ckpt *c,
+                       const zx_ckpt_target *target, zx_arena *mem, const char **name,
+                       uint64_t *bytes, zx_err *err)
 {
-    zx_ckpt_saving v = {.c = *c, .ranks = c->ranks, .values = values};
-    uint64_t *sums = ZX_NEW(&v.mem, uint64_t, (size_t)c->n * c->ranks + 1);
-    zx_ckpt_tensor *tensors = zx_arena_copy(&v.mem, c->tensors, c->n * sizeof *c->tensors);
-    zx_status st = zx_ckpt_folder_begin(folder, c->state.steps, &v.mem, &v.dir, err);
+    zx_ckpt_saving *v = make(NULL, 0, ranks, c, target, NULL);
+    v->values = *values;
+    v->some = malloc((size_t)CHUNK * 8);
     *bytes = 0;
-    v.chunk = malloc(8 * (size_t)CHUNK);
-    if (st == ZX_OK && v.chunk == NULL) st = ZX_FAIL(err, ZX_E_IO, "out of memory while saving");
-    for (v.rank = 0; v.rank < v.ranks && st == ZX_OK; v.rank++)
-        st = write_rank(&v, sums, bytes, err);
-    for (uint32_t i = 0; i < c->n; i++) tensors[i].sums = sums + (size_t)i * c->ranks;
-    v.c.tensors = tensors;
-    if (st == ZX_OK) st = write_manifest(&v, err);
-    if (st == ZX_OK) st = zx_ckpt_folder_publish(folder, c->state.steps, 0, 0, mem, name, err);
-    if (st != ZX_OK && v.dir != NULL) zx_ckpt_folder_drop(v.dir, &v.mem);
-    free(v.chunk);
-    zx_arena_free(&v.mem);
+    zx_status st = v->some != NULL ? ZX_OK : ZX_FAIL(err, ZX_E_IO, "out of memory while saving");
+    if (st == ZX_OK)
+        st = zx_ckpt_folder_begin(v->target.folder, c->state.steps, &v->mem, &v->dir, err);
+    if (st == ZX_OK) st = write_all_files(v, bytes, err);
+    if (st == ZX_OK) st = write_manifest(v, err);
+    if (st == ZX_OK)
+        st = zx_ckpt_folder_publish(v->target.folder, c->state.steps, v->target.before,
+                                    v->target.keep, mem, name, err);
+    if (st != ZX_OK && v->dir != NULL) zx_ckpt_folder_drop(v->dir, &v->mem);
+    release(v);
     return st;
 }

@@ -211,21 +211,23 @@ static zx_status into_model(conversion *c, const zx_options *o, zx_err *err)
     return ZX_OK;
 }
 
-// What says something of a checkpoint alone, or of a model.
-static zx_status check_options(const zx_options *o, bool weights, bool model, zx_err *err)
+// What is for one kind of TO alone.
+static zx_status check_options(const zx_options *o, bool model, bool checkpoint, zx_arena *mem,
+                               zx_err *err)
 {
-    static const zx_option_id of_checkpoint[] = {ZX_OPT_RANKS, ZX_OPT_CONFIG, ZX_OPT_DIM};
-    zx_arena mem = {0};
-    zx_status st = ZX_OK;
-    for (size_t i = 0; i < ZX_COUNT(of_checkpoint) && weights && st == ZX_OK; i++)
-        if (zx_given(o, of_checkpoint[i]))
-            st = ZX_FAIL(err, ZX_E_USAGE, "%s is for a checkpoint, not for %s",
-                         zx_option_word(of_checkpoint[i], &mem), zx_text_safe(&mem, o->second));
-    if (st == ZX_OK && weights && !model && zx_given(o, ZX_OPT_MODEL))
-        st = ZX_FAIL(err, ZX_E_USAGE, "--model is for TO.onnx or a checkpoint, not for %s",
-                     zx_text_safe(&mem, o->second));
-    zx_arena_free(&mem);
-    return st;
+    static const zx_option_id for_checkpoints[] = {ZX_OPT_CONFIG, ZX_OPT_RANKS, ZX_OPT_DIM,
+                                                   ZX_OPT_DATA, ZX_OPT_ALLOW_UNKNOWN};
+    if (zx_given(o, ZX_OPT_MODEL) && !model && !checkpoint)
+        return ZX_FAIL(err, ZX_E_USAGE,
+                       "--model is for TO.onnx or the folder of a checkpoint, not for %s",
+                       o->second);
+    for (size_t i = 0; i < ZX_COUNT(for_checkpoints) && !checkpoint; i++)
+        if (zx_given(o, for_checkpoints[i])) {
+            zx_err_hint(err, "--model MODEL.onnx, and a folder as TO");
+            return ZX_FAIL(err, ZX_E_USAGE, "%s is for a checkpoint, not for %s",
+                           zx_option_word(for_checkpoints[i], mem), o->second);
+        }
+    return ZX_OK;
 }
 
 static zx_status convert(conversion *c, const zx_options *o, zx_err *err)
@@ -237,16 +239,18 @@ static zx_status convert(conversion *c, const zx_options *o, zx_err *err)
     if (size != NULL && (!zx_text_parse_size(size, &most) || most == 0))
         return ZX_FAIL(err, ZX_E_USAGE, "--shard-size needs a size like 5GB, not '%s'",
                        zx_text_safe(c->mem, size));
-    const bool model = ends(to, ".onnx") && size == NULL, weights = file || model || size != NULL;
-    ZX_TRY(check_options(o, weights, model, err));
-    if (model) return into_model(c, o, err);
+    const bool onnx = ends(to, ".onnx") && size == NULL;
+    const bool checkpoint = !file && !onnx && size == NULL && zx_given(o, ZX_OPT_MODEL);
+    ZX_TRY(check_options(o, onnx, checkpoint, c->mem, err));
+    if (onnx) return into_model(c, o, err);
+    if (checkpoint) return zx_convert_checkpoint(o, err);
     if (file && size != NULL)
         return ZX_FAIL(err, ZX_E_USAGE, "--shard-size makes several files: %s has to be a folder",
                        to);
-    if (!weights && zx_given(o, ZX_OPT_MODEL)) return zx_convert_ckpt(o, err);
-    if (!weights) {
-        zx_err_hint(err, "FILE.safetensors, FILE.onnx, a folder and --shard-size 5GB, or a folder "
-                         "and --model MODEL.onnx for a checkpoint");
+    if (!file && size == NULL) {
+        zx_err_hint(err,
+                    "FILE.safetensors, FILE.onnx, or a folder: with --shard-size 5GB for several "
+                    "files, with --model MODEL.onnx for a checkpoint");
         return ZX_FAIL(err, ZX_E_USAGE, "%s is no .safetensors file", zx_text_safe(c->mem, to));
     }
     ZX_TRY(zx_tensors_open(o->operand, true, c->mem, &c->from, err));

@@ -14,6 +14,7 @@
 
 #include "runtime/ckpt_folder.h"
 #include "runtime/job_certificate.h"
+#include "runtime/job_complete.h"
 #include "runtime/launch.h"
 #include "runtime/outfile.h"
 #include "runtime/save.h"
@@ -194,35 +195,6 @@ static void say_plan(const zx_train *t)
                zx_text_size(zx_memory_pss(), outside));
 }
 
-// Where data and dimensions came from the command line or were found, config.json names them, so
-// that it gives the same run without those options.
-static void complete_config(zx_train *t)
-{
-    zx_job *job = &t->job;
-    zx_text data = {0};
-    zx_data_json(job->data, &data);
-    const bool in_file = zx_config_get(&job->config, "zerox.data")->has;
-    zx_config_set_json(&job->config, "zerox.data", json_loads(data.at, 0, NULL),
-                       zx_given(job->o, ZX_OPT_DATA) ? ZX_FROM_COMMAND
-                       : in_file                     ? ZX_FROM_FILE
-                                                     : ZX_FROM_DEFAULT);
-    zx_text_free(&data);
-    zx_train_eval_complete(t);
-    if (!zx_given(job->o, ZX_OPT_DIM)) return;
-    json_t *dims = json_object();
-    const zx_config_value *had = zx_config_get(&job->config, "zerox.dims");
-    if (had->has) json_object_update(dims, (json_t *)(uintptr_t)had->json);
-    for (uint32_t i = 0; i < job->o->value[ZX_OPT_DIM].n; i++) {
-        const char *text = job->o->value[ZX_OPT_DIM].text[i];
-        size_t n = 0;
-        uint64_t size = 0;
-        zx_parse_name_count(text, &n, &size); // its form was checked at import
-        json_object_set_new(dims, zx_arena_strn(&job->mem, text, n),
-                            json_integer((json_int_t)size));
-    }
-    zx_config_set_json(&job->config, "zerox.dims", dims, ZX_FROM_COMMAND);
-}
-
 // The members of zerox.run in config.json: what the command line and the host decided.
 static void run_json(const zx_train *t, zx_text *out)
 {
@@ -271,7 +243,8 @@ static zx_status write_files(zx_train *t, zx_err *err)
     zx_text command = {0}, run = {0}, config = {0};
     zx_arena *mem = &t->job.mem;
     zx_rundir_command(t->job.o, &command);
-    complete_config(t);
+    zx_job_complete(&t->job);
+    zx_train_eval_complete(t);
     run_json(t, &run);
     zx_config_write(&t->job.config, run.at, &config);
     zx_status st = t->resume != NULL

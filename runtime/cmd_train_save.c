@@ -126,11 +126,8 @@ zx_status zx_train_take_checkpoint(zx_train *t, zx_err *err)
 // With --force the folder that a run writes to loses what is there before its session is opened.
 static zx_status check_apart(const zx_options *o, const char *from, zx_err *err)
 {
-    char a[PATH_MAX], b[PATH_MAX];
     const char *out = zx_given_text(o, ZX_OPT_OUT);
-    if (out == NULL || realpath(out, a) == NULL || realpath(from, b) == NULL) return ZX_OK;
-    const size_t n = strlen(a);
-    if (strncmp(a, b, n) != 0 || (b[n] != '/' && b[n] != '\0')) return ZX_OK;
+    if (out == NULL || !zx_rundir_has(out, from)) return ZX_OK;
     return ZX_FAIL(err, ZX_E_USAGE, "--init %s is in the folder that --out writes to", from);
 }
 
@@ -144,7 +141,8 @@ zx_status zx_train_take_init(zx_train *t, zx_err *err)
     if (from == NULL) return ZX_OK;
     ZX_TRY(check_apart(o, from, err));
     from = zx_rundir_fixed(from, &t->job.mem); // runs/latest is this run before it is read
-    const zx_status st = zx_init_open(from, "init", &t->job.train, &t->plan, partial, first,
+    const zx_status st = zx_init_open(from, &t->job.train, &t->plan,
+                                      (zx_init_how){.partial = partial, .thorough = first},
                                       &t->job.mem, &t->init, err);
     if (st == ZX_OK && first) // without its last '\n'
         zx_cmd_say("%.*s", (int)(t->init.report.n - 1), t->init.report.at);
@@ -200,7 +198,7 @@ bool zx_train_save_due(const zx_train *t, bool last, bool stopped)
     if (s->every > 0) return last || stopped || t->done % s->every == 0;
     // Nobody can ask for it any more; and what a run has is what it came to, not where it was
     // interrupted once.
-    return (stopped || (last && s->at > 0)) && zx_rundir_is_made(t->job.o) &&
+    return (stopped || (last && (s->at > 0 || t->resume != NULL))) && zx_rundir_is_made(t->job.o) &&
            !zx_given(t->job.o, ZX_OPT_NO_SAVE);
 }
 

@@ -426,6 +426,14 @@ void zx_config_put_value(zx_text *out, const zx_config_row *row, const zx_config
     free(s);
 }
 
+// Whether config.json has the row: what only the steps of a run tell stays "auto" until there is
+// one.
+static bool is_written(const zx_config *c, uint32_t i)
+{
+    return zx_config_rows[i].verdict == ZX_VERDICT_HONOUR &&
+           (c->values[i].has || c->values[i].later);
+}
+
 // Writes the rows that count, from *at on, whose path begins with `prefix`, as one JSON object.
 // Rows of a section stand together in config.def.
 static void put_section(const zx_config *c, uint32_t *at, const char *prefix, int depth,
@@ -436,7 +444,7 @@ static void put_section(const zx_config *c, uint32_t *at, const char *prefix, in
     zx_text_put(out, "{");
     while (*at < zx_config_n_rows && strncmp(zx_config_rows[*at].path, prefix, n) == 0) {
         const zx_config_row *row = &zx_config_rows[*at];
-        if (row->verdict != ZX_VERDICT_HONOUR || !c->values[*at].has) {
+        if (!is_written(c, *at)) {
             ++*at;
             continue;
         }
@@ -445,7 +453,10 @@ static void put_section(const zx_config *c, uint32_t *at, const char *prefix, in
         zx_text_put(out, "%s\n%*s\"%.*s\": ", first ? "" : ",", 2 * depth + 2, "", len, name);
         first = false;
         if (name[len] == '\0') {
-            zx_config_put_value(out, row, &c->values[*at]);
+            if (c->values[*at].later)
+                zx_text_put(out, "\"auto\"");
+            else
+                zx_config_put_value(out, row, &c->values[*at]);
             ++*at;
         } else {
             const char *inner = zx_arena_strn(c->mem, row->path, n + (size_t)len + 1);
@@ -457,7 +468,7 @@ static void put_section(const zx_config *c, uint32_t *at, const char *prefix, in
                     2 * depth + 2, "", run, 2 * depth + 2, "");
         const char *comma = "";
         for (uint32_t i = 0; i < zx_config_n_rows; i++) {
-            if (zx_config_rows[i].verdict != ZX_VERDICT_HONOUR || !c->values[i].has) continue;
+            if (!is_written(c, i)) continue;
             zx_text_put(out, "%s\n%*s\"%s\": \"%s\"", comma, 2 * depth + 4, "",
                         zx_config_rows[i].path, zx_config_from_text(c->values[i].from));
             comma = ",";

@@ -10,7 +10,8 @@ enum { CHUNK = 1 << 16 };
 typedef struct finding {
     const zx_graph *train;
     const zx_plan *plan;
-    bool partial, thorough;
+    zx_init_how how;
+    const char *word; // that a line of the report begins with
     zx_arena *mem;
     zx_init_from *to;
     bool *used;   // [tensors]
@@ -36,9 +37,9 @@ static void missing(finding *f, const char *what, const char *name)
 {
     const char *safe = zx_text_safe(f->mem, name);
     f->n_missing++;
-    if (f->partial)
-        zx_text_put(&f->to->report, "init: %s '%s' isn't there: its own first values%s\n", what,
-                    safe, nearest_unused(f, name));
+    if (f->how.partial)
+        zx_text_put(&f->to->report, "%s: %s '%s' isn't there: its own first values%s\n", f->word,
+                    what, safe, nearest_unused(f, name));
     else
         ZX_FAIL(f->err, ZX_E_DATA, "it has no %s '%s'%s", what, safe, nearest_unused(f, name));
 }
@@ -63,7 +64,8 @@ static void check_tied(finding *f, uint32_t i, uint32_t k)
     const uint32_t width = zx_dtype_bytes(a->dtype);
     bool same = a->dtype == b->dtype && zx_shape_equal(&a->shape, &b->shape);
     unsigned char *x = malloc((size_t)CHUNK * 8), *y = malloc((size_t)CHUNK * 8);
-    const int64_t n = same && f->thorough && x != NULL && y != NULL ? zx_shape_count(&a->shape) : 0;
+    const int64_t n =
+        same && f->how.thorough && x != NULL && y != NULL ? zx_shape_count(&a->shape) : 0;
     for (int64_t done = 0; done < n && same; done += CHUNK) {
         const int64_t part = n - done < CHUNK ? n - done : CHUNK;
         same = zx_tensors_read(t, i, done, part, x, f->err) == ZX_OK &&
@@ -123,26 +125,25 @@ static void tell_missing(finding *f)
         if (f->used[i] || zx_tensor_is_state(&t->at[i])) continue;
         const char *safe = zx_text_safe(f->mem, t->at[i].name);
         f->n_left++;
-        if (f->partial)
-            zx_text_put(&f->to->report, "init: '%s' is none of the model's: left out\n", safe);
+        if (f->how.partial)
+            zx_text_put(&f->to->report, "%s: '%s' is none of the model's: left out\n", f->word,
+                        safe);
         else
             ZX_FAIL(f->err, ZX_E_DATA, "it has '%s', which the model doesn't have", safe);
     }
 }
 
-zx_status zx_init_open(const char *path, const char *who, const zx_graph *train,
-                       const zx_plan *plan, bool partial, bool thorough, zx_arena *mem,
-                       zx_init_from *out, zx_err *err)
+zx_status zx_init_open(const char *path, const zx_graph *train, const zx_plan *plan,
+                       zx_init_how how, zx_arena *mem, zx_init_from *out, zx_err *err)
 {
-    const bool init = strcmp(who, "init") == 0;
     *out = (zx_init_from){.n_units = plan->n_units};
-    ZX_TRY(zx_tensors_open(path, thorough, mem, &out->files, err));
+    ZX_TRY(zx_tensors_open(path, how.thorough, mem, &out->files, err));
     const uint32_t n = plan->n_units + train->n_buffers;
     zx_err found = {0};
     finding f = {.train = train,
                  .plan = plan,
-                 .partial = partial,
-                 .thorough = thorough,
+                 .how = how,
+                 .word = how.convert ? "weights" : "init",
                  .mem = mem,
                  .to = out,
                  .used = ZX_NEW(mem, bool, out->files.n),
@@ -153,16 +154,16 @@ zx_status zx_init_open(const char *path, const char *who, const zx_graph *train,
     tell_missing(&f);
     if (found.code == ZX_OK && f.n_missing == n)
         ZX_FAIL(&found, ZX_E_DATA, "none of its tensors is one of the model's");
-    zx_text_put(&out->report, "%s: %s: %u of the model's %u tensors", who,
+    zx_text_put(&out->report, "%s: %s: %u of the model's %u tensors", f.word,
                 zx_text_safe(mem, out->files.path), n - f.n_missing, n);
     if (f.n_left > 0) zx_text_put(&out->report, ", %u others left out", f.n_left);
     if (f.n_widened > 0) zx_text_put(&out->report, ", %u of them turned into float32", f.n_widened);
     zx_text_put(&out->report, "\n");
     if (found.code == ZX_OK) return ZX_OK;
-    if (f.n_missing + f.n_left > 0 && !partial)
+    if (f.n_missing + f.n_left > 0 && !how.partial)
         zx_err_hint(&found, "weights under the model's names (zerox check MODEL lists them)%s",
-                    init ? ", or --init-partial to take those that there are" : "");
-    zx_err_in(&found, "%s%s", init ? "--init " : "", zx_text_safe(mem, out->files.path));
+                    how.convert ? "" : ", or --init-partial to take those that there are");
+    zx_err_in(&found, "%s%s", how.convert ? "" : "--init ", zx_text_safe(mem, out->files.path));
     return zx_err_merge(err, &found);
 }
 

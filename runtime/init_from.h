@@ -1,5 +1,5 @@
-// init_from.h - weights and buffers from files as a model's first values, found by their names:
-// train --init, and convert into a checkpoint.
+// init_from.h - weights and buffers from files as first values, found by their names: of a session
+// (train --init), or of a checkpoint (convert).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef ZX_RUNTIME_INIT_FROM_H
 #define ZX_RUNTIME_INIT_FROM_H
@@ -17,10 +17,13 @@ typedef struct zx_init_from {
 // another name of the same tensor; a tensor that is there under several names has to be the same
 // under all. A float type becomes float32. Without `partial` all of the model's have to be there
 // and nothing else (optimizer states apart): E_DATA, each with the nearest name. thorough: reads
-// what is only compared, too; on one rank. who: "init" or "convert", for messages.
-zx_status zx_init_open(const char *path, const char *who, const zx_graph *train,
-                       const zx_plan *plan, bool partial, bool thorough, zx_arena *mem,
-                       zx_init_from *out, zx_err *err);
+// what is only compared, too; on one rank. convert: what is said is for that command. Of the plan
+// only what its units are is read.
+typedef struct zx_init_how {
+    bool partial, thorough, convert;
+} zx_init_how;
+zx_status zx_init_open(const char *path, const zx_graph *train, const zx_plan *plan,
+                       zx_init_how how, zx_arena *mem, zx_init_from *out, zx_err *err);
 void zx_init_close(zx_init_from *f);             // accepts a zeroed one
 zx_values zx_init_values(const zx_init_from *f); // lives as long as f
 

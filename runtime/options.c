@@ -363,7 +363,12 @@ void zx_options_help(zx_command c, zx_text *out)
     for (size_t i = 0; i < ZX_OPT_COUNT; i++)
         if ((rows[i].commands & (1u << c)) != 0 && rows[i].help[0] != '\0')
             put_option(out, &rows[i]);
-    zx_text_put(out, "\nexample:\n  %s\n", commands[c].example);
+    zx_text_put(out, "\nexample:\n");
+    for (const char *at = commands[c].example; *at != '\0';) {
+        const size_t n = strcspn(at, "\n");
+        zx_text_put(out, "  %.*s\n", (int)n, at);
+        at += n + (at[n] != '\0');
+    }
 }
 
 void zx_options_document(zx_text *out)

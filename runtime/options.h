@@ -28,8 +28,9 @@
     X(SHOW, "show", "FILE|CHECKPOINT|RUN", "show the tensors of a file, a checkpoint or a run",    \
       "zerox show runs/latest")                                                                    \
     X(CONVERT, "convert", "FROM TO",                                                               \
-      "write weights as .safetensors, into a model, or as a checkpoint",                           \
-      "zerox convert runs/latest weights.safetensors")                                             \
+      "write weights as .safetensors, into a model, or as a checkpoint to go on from",             \
+      "zerox convert runs/latest weights.safetensors\n"                                            \
+      "zerox convert weights.safetensors start --model model.onnx --config zero3.json --ranks 2")  \
     X(REPORT, "report", "RUN...", "the curves of runs as one page to look at in a browser",        \
       "zerox report runs/latest -o curves.html")                                                   \
     X(MACHINE, "machine", "[NAME]", "show how fast this host, or a machine by name, is",           \

@@ -236,6 +236,7 @@ static zx_status take_numbers(reading *r, zx_err *err)
     if (zx_given_number(o, ZX_OPT_RANKS, 0) == (uint64_t)ranks) fresh[THREADS] = false;
     for (size_t i = 0; i < ZX_COUNT(numbers); i++) {
         const json_t *v = json_object_get(r->run, numbers[i].key);
+        if (v == NULL && i != RANKS) continue; // convert has made it: no step was run
         if (!json_is_integer(v) || json_integer_value(v) < 1)
             return ZX_FAIL(err, ZX_E_USAGE, "zerox.run.%s is no number of at least 1",
                            numbers[i].key);

@@ -146,16 +146,49 @@ static zx_status clear_folder(const char *dir, zx_arena *mem, zx_err *err)
     return ZX_OK;
 }
 
-static zx_status use_folder(const char *dir, bool force, zx_arena *mem, zx_err *err)
+zx_status zx_rundir_spare(const char *dir, zx_arena *mem, zx_err *err)
 {
-    ZX_TRY(make_folders(dir, mem, err));
     for (size_t i = 0; i < ZX_COUNT(ours); i++) {
         const char *path = zx_arena_printf(mem, "%s/%s", dir, ours[i]);
-        if (force || access(path, F_OK) != 0) continue;
+        if (access(path, F_OK) != 0) continue;
         zx_err_hint(err, "another folder, or --force to overwrite");
         return ZX_FAIL(err, ZX_E_USAGE, "%s is there already", path);
     }
+    return ZX_OK;
+}
+
+static zx_status use_folder(const char *dir, bool force, zx_arena *mem, zx_err *err)
+{
+    ZX_TRY(make_folders(dir, mem, err));
+    if (!force) ZX_TRY(zx_rundir_spare(dir, mem, err));
     return check_writable(dir, mem, err);
+}
+
+zx_status zx_rundir_begin(const char *dir, bool force, zx_arena *mem, zx_rundir *out, int *lock,
+                          zx_err *err)
+{
+    *out = (zx_rundir){.dir = dir,
+                       .config = zx_arena_printf(mem, "%s/config.json", dir),
+                       .checkpoints = zx_arena_printf(mem, "%s/checkpoints", dir)};
+    ZX_TRY(use_folder(dir, force, mem, err));
+    ZX_TRY(zx_rundir_lock(dir, mem, lock, err));
+    return clear_folder(dir, mem, err);
+}
+
+void zx_rundir_undo(const char *dir, zx_arena *mem)
+{
+    zx_err none = {0};
+    clear_folder(dir, mem, &none);
+    unlink(zx_arena_printf(mem, "%s/.lock", dir));
+    rmdir(dir); // stays if somebody has put something there
+}
+
+bool zx_rundir_has(const char *dir, const char *path)
+{
+    char a[PATH_MAX], b[PATH_MAX];
+    if (realpath(dir, a) == NULL || realpath(path, b) == NULL) return false;
+    const size_t n = strlen(a);
+    return strncmp(a, b, n) == 0 && (b[n] == '/' || b[n] == '\0');
 }
 
 // runs/NAME-YYYYMMDD-HHMMSS, with -2, -3, ... while that is taken; runs/latest leads to it.

@@ -24,6 +24,16 @@ zx_status zx_rundir_make(const zx_options *o, const char *model, time_t now, zx_
 // locks on that file system). E_USAGE, naming the process that has it.
 zx_status zx_rundir_lock(const char *dir, zx_arena *mem, int *lock, zx_err *err);
 
+// E_USAGE for a folder that has files of a run; which needn't be there at all.
+zx_status zx_rundir_spare(const char *dir, zx_arena *mem, zx_err *err);
+// A folder of files that don't come from a run: made, locked, without what an earlier run has left
+// there (E_USAGE for that without `force`). _undo: its files go, and it, if nothing else is there.
+zx_status zx_rundir_begin(const char *dir, bool force, zx_arena *mem, zx_rundir *out, int *lock,
+                          zx_err *err);
+void zx_rundir_undo(const char *dir, zx_arena *mem);
+// Whether `path` lies in the folder, or is it.
+bool zx_rundir_has(const char *dir, const char *path);
+
 // Whether a run with these options has a folder.
 bool zx_rundir_is_made(const zx_options *o);
 // The same files of a run that goes on in its folder `dir`; nothing in it is touched.

@@ -85,6 +85,15 @@ static void make_files(void)
     write_safe("named.safetensors", 2, (zx_safe_tensor[]){w, tensor("fc.bais", ZX_F32, 1, biases)});
     write_safe("shape.safetensors", 2,
                (zx_safe_tensor[]){tensor("fc.weight", ZX_F32, 1, weights), b});
+    char *whole = holds_read("f32.safetensors", &(size_t){0});
+    holds_write("cut.safetensors", whole, 200); // of its last tensor there is a part
+    free(whole);
+    static const char learns[] =
+        "{\"train_batch_size\": 12, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": "
+        "0.1}}, \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": "
+        "\"auto\", \"warmup_num_steps\": \"auto\"}}, \"zerox\": {\"seed\": 5, \"data\": {\"x\": "
+        "\"synthetic\"}}}";
+    holds_write("learns.json", learns, sizeof learns - 1);
     write_safe("ints.safetensors", 2, (zx_safe_tensor[]){w, tensor("fc.bias", ZX_I32, 1, biases)});
 }
 
@@ -225,19 +234,30 @@ static const struct word_row {
     {"shards into a file", "convert run w.safetensors --shard-size 5GB", 2, "has to be a folder"},
     {"what is there", "convert run f32.safetensors", 2, "f32.safetensors exists already"},
     {"into itself", "convert f32.safetensors f32.safetensors --force", 2, "is what is converted"},
-    // ---- into a checkpoint
-    {"a checkpoint of what", "convert run folder", 2, "a folder and --model MODEL.onnx"},
-    {"ranks of a file", "convert run w.safetensors --ranks 2", 2, "--ranks is for a checkpoint"},
-    {"a file's model", "convert run w.safetensors --model m.onnx", 2,
-     "--model is for TO.onnx or a"},
-    {"weights of another model", "convert named.safetensors ck --model m.onnx", 3,
+    // ---- convert into a checkpoint
+    {"a checkpoint of what", "convert run folder", 2, "with --model MODEL.onnx for a checkpoint"},
+    {"a name is missing", "convert named.safetensors no --model m.onnx", 3,
      "named.safetensors: it has no parameter 'fc.bias'; the nearest that is left over is "
      "'fc.bais'"},
-    {"weights of another shape", "convert shape.safetensors ck --model m.onnx", 3,
+    {"and one is left over", "convert named.safetensors no --model m.onnx", 3,
+     "it has 'fc.bais', which the model doesn't have"},
+    {"of another shape", "convert shape.safetensors no --model m.onnx", 3,
      "'fc.weight' is float32 [4] there, the model's is float32 [3, 4]"},
-    {"a checkpoint that is there", "convert run run --model m.onnx", 2, "is what is converted"},
-    {"and one of others", "convert f32.safetensors run --model m.onnx", 2,
-     "run/checkpoints exists already"},
+    {"of another type", "convert ints.safetensors no --model m.onnx", 3,
+     "'fc.bias' is int32 [4] there, the model's is float32"},
+    {"cut off", "convert cut.safetensors no --model m.onnx", 3, "cut.safetensors: "},
+    {"not there", "convert gone.safetensors no --model m.onnx", 1, "gone.safetensors"},
+    {"of a model that isn't there", "convert f32.safetensors no --model gone.onnx", 1, "gone.onnx"},
+    {"a config that isn't one", "convert f32.safetensors no --model m.onnx --config out.json", 2,
+     "unknown key 'weight_map'"},
+    {"into a run", "convert f32.safetensors run --model m.onnx", 2, "is there already"},
+    {"into where it comes from", "convert run run --model m.onnx --force", 2,
+     "run is in the folder that is written, run"},
+    {"into a file", "convert f32.safetensors m.onnx/no --model m.onnx", 1, "m.onnx"},
+    {"ranks of one file", "convert run w.safetensors --ranks 2", 2,
+     "--ranks is for a checkpoint, not for w.safetensors"},
+    {"a model of one file", "convert run w.safetensors --model m.onnx", 2,
+     "--model is for TO.onnx or the folder of a checkpoint"},
 };
 
 static void test_word(void **state)
@@ -246,6 +266,43 @@ static void test_word(void **state)
     const int code = holds_zerox("word", "%s", r->args);
     expect("word", r->says);
     assert_int_equal(code, r->code);
+    assert_int_not_equal(access("no", F_OK), 0); // what fails leaves nothing behind
+}
+
+// Weights alone as a run that has done no step: going on from there is beginning with them.
+static void into_checkpoint(void **state)
+{
+    static const char *const from[] = {"f32.safetensors", "index.json", "bf16.safetensors",
+                                       "run/checkpoints/step-1"};
+    (void)state;
+    holds_train("begun", "m.onnx --config learns.json --threads 1 --ranks 3 --steps 4 --init "
+                         "f32.safetensors");
+    for (size_t i = 0; i < ZX_COUNT(from); i++) {
+        assert_int_equal(holds_zerox("made0",
+                                     "convert %s made --model m.onnx --config learns.json "
+                                     "--ranks 3 --force",
+                                     from[i]),
+                         0);
+        expect("made0", ": 2 of the model's 2 tensors");
+        assert_int_equal(holds_zerox("back", "convert made back.safetensors --force"), 0);
+        expect_weights("back.safetensors");
+    }
+    assert_int_equal(holds_zerox("made1", "show made --tensor fc.bias"), 0);
+    expect("made1", "\nsteps 0, applied_steps 0, skipped_steps 0, samples 0, seed 5\n");
+    assert_int_equal(holds_zerox("onnx", "convert made of_made.onnx"), 0); // it says of which model
+    expect("made1", "exp_avg_sq fc.bias  float32 [4]  norm 0  min 0  max 0\n");
+    assert_true(access("made/checkpoints/step-0/rank-00002-of-00003.safetensors", F_OK) == 0);
+    assert_int_equal(holds_zerox("made2", "train --resume made --steps 4 --threads 1"), 0);
+    expect("made2", "resumed: made/checkpoints/step-0, step 0 of 4");
+    expect("made2", "checkpoint: made/checkpoints/step-4"); // so that it can be gone on with
+    holds_expect_same("begun", "made");
+    // What was there goes by force, with files of other ranks.
+    assert_int_equal(holds_zerox("made3", "convert hf1 made --model m.onnx --force --ranks 2"), 0);
+    assert_true(access("made/checkpoints/step-0/rank-00000-of-00003.safetensors", F_OK) != 0);
+    assert_true(access("made/checkpoints/step-4", F_OK) != 0);
+    assert_int_equal(remove("made/config.json"), 0); // weights alone can be begun with
+    assert_int_equal(holds_zerox("made4", "train --resume made"), 2);
+    expect("made4", "zerox train MODEL.onnx --init made");
 }
 
 static void convert(void **state)
@@ -301,6 +358,13 @@ static void into_onnx(void **state)
         holds_train("g1", "%s/model.onnx %s --steps 2 --init g --force", dir, data);
         holds_train("g2", "trained.onnx %s --steps 2 --force", data);
         holds_expect_same("g1", "g2");
+        assert_int_equal(holds_zerox("into",
+                                     "convert g/model.safetensors gs --force --model "
+                                     "%s/model.onnx %s",
+                                     dir, strstr(data, "--data")),
+                         0);
+        assert_int_equal(holds_zerox("gs", "train --resume gs --threads 1 --steps 2"), 0);
+        holds_expect_same("g1", "gs");
     }
 }
 
@@ -338,27 +402,6 @@ static void beside_onnx(void **state)
 #undef SMALL
 }
 
-// Weights as a checkpoint: in any number of files it is the same weights, which a run begins with.
-static void into_checkpoint(void **state)
-{
-    (void)state;
-    for (int ranks = 1; ranks <= 5; ranks += 2) {
-        assert_int_equal(holds_zerox("ck", "convert f32.safetensors ck%d --model m.onnx --ranks %d",
-                                     ranks, ranks),
-                         0);
-        expect("ck", "convert: f32.safetensors: 2 of the model's 2 tensors");
-        assert_int_equal(holds_zerox("back", "convert ck%d back%d.safetensors", ranks, ranks), 0);
-        char path[40];
-        snprintf(path, sizeof path, "back%d.safetensors", ranks);
-        expect_weights(path);
-    }
-    assert_int_equal(holds_zerox("ck", "convert hf1 ck3 --model m.onnx --force --ranks 2"), 0);
-    assert_true(access("ck3/checkpoints/step-0/rank-00000-of-00003.safetensors", F_OK) != 0);
-    assert_int_equal(holds_zerox("onnx", "convert ck3 of_ck.onnx"), 0); // it says of which model
-    assert_int_equal(holds_zerox("no", "train m.onnx --resume ck3"), 2);
-    expect("no", "zerox train MODEL.onnx --init ck3");
-}
-
 // A tied tensor is stored once, and both names find it, whichever file is in between.
 static void tied(void **state)
 {
@@ -379,7 +422,7 @@ static void tied(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(init_rows) + ZX_COUNT(word_rows) + 6];
+    struct CMUnitTest tests[ZX_COUNT(init_rows) + ZX_COUNT(word_rows) + 7];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(init_rows); i += test_few() ? 2 : 1)
         tests[n++] = zx_case(init_rows[i].name, test_init, &init_rows[i]);
