@@ -70,7 +70,13 @@ zx_status zx_config_batch(zx_config *c, uint32_t ranks, int64_t graph_batch, zx_
     if (!fits) {
         const bool whole = m->has || (graph_batch > 0 && !g->has);
         const int64_t each = whole ? out->micro : g->has ? out->accumulate : 1;
-        if (t->has && !(m->has && g->has))
+        const bool fixed = whole && !m->has; // by the model, which the file doesn't say
+        if (fixed)
+            zx_err_hint(err,
+                        "a %s that is a multiple of %lld x %u ranks, or a model that was exported "
+                        "with another batch than %lld",
+                        T_KEY, (long long)each, ranks, (long long)graph_batch);
+        else if (t->has && !(m->has && g->has))
             zx_err_hint(err, "a %s that is a multiple of %lld x %u ranks", T_KEY, (long long)each,
                         ranks);
         zx_err_hint(err, "give two of the three keys; the third one follows");

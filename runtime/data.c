@@ -395,6 +395,7 @@ zx_status zx_data_open(const zx_data_request *r, zx_arena *mem, zx_data **out, z
                    .model = r->model,
                    .shuffle = r->shuffle,
                    .optional = r->optional,
+                   .keep_all = !zx_config_get(r->config, "dataloader_drop_last")->b,
                    .eval = r->trained != NULL,
                    .seed = r->seed};
     d->inputs = ZX_NEW(mem, zx_data_input, r->n_inputs + 1);

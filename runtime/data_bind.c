@@ -303,6 +303,17 @@ static zx_status count_steps(zx_data *d, zx_notes *notes, zx_err *err)
             (unsigned long long)d->micro);
     }
     const uint64_t rest = d->samples - d->epoch_steps * step;
+    if (rest > 0 && d->keep_all && !d->optional) {
+        zx_err_hint(err,
+                    "without dataloader_drop_last they are left out of every epoch; or a "
+                    "train_batch_size that %llu is a multiple of",
+                    (unsigned long long)d->samples);
+        return ZX_FAIL(err, ZX_E_DATA,
+                       "dataloader_drop_last is false, and %llu of %llu samples don't fill a step "
+                       "of %llu: steps of fewer aren't made",
+                       (unsigned long long)rest, (unsigned long long)d->samples,
+                       (unsigned long long)step);
+    }
     if (rest > 0 && !d->optional)
         zx_note(notes, d->mem,
                 "data: %llu of %llu samples %s left out of every epoch: %s fill a step of %llu",

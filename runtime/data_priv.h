@@ -26,9 +26,10 @@ struct zx_data {
     zx_arena *mem;
     const char *model; // its path
     bool shuffle, optional;
-    bool lacking; // inputs have no source, and that is an error
-    bool eval;    // of what is evaluated: every sample once
-    bool pads;    // then: samples that there aren't have labels `ignored`, which don't count
+    bool keep_all; // samples that don't fill a step are an error
+    bool lacking;  // inputs have no source, and that is an error
+    bool eval;     // of what is evaluated: every sample once
+    bool pads;     // then: samples that there aren't have labels `ignored`, which don't count
     int64_t ignored;
     uint64_t seed;
     uint32_t n;

@@ -80,6 +80,8 @@ static const struct row {
     {"train_batch_size", LM, NULL, "1", "2", FIGURE, "loss"},
     {"train_micro_batch_size_per_gpu", LM, NULL, "1", "2", FIGURE, "loss"},
     {"gradient_accumulation_steps", LM, NULL, "1", "2", FIGURE, "loss"},
+    {"dataloader_drop_last", LM, "{\"train_batch_size\": 3}", "true", "false", ENDS,
+     "dataloader_drop_last is false"},
     // ---- optimizer
     {"optimizer.type", LM, NULL, "\"AdamW\"", "\"Lion\"", FIGURE, "loss"},
     {"optimizer.params.lr", LM, NULL, "1e-3", "1e-2", FIGURE, "loss"},

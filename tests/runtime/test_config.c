@@ -347,6 +347,53 @@ static void test_batch(void **state)
     zx_arena_free(&mem);
 }
 
+// Whatever is given and whatever isn't: what is given stays, and the three numbers fit. A number
+// that can't be is told with all of them.
+static void every_combination_of_batches(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                                       "gradient_accumulation_steps"};
+    static const uint32_t ranks[] = {1, 3, 4};
+    for (size_t r = 0; r < ZX_COUNT(ranks); r++)
+        for (unsigned given = 0; given < 16; given++) { // bit 3: the total is one too many
+            const int64_t full[] = {24 + (given >> 3), 2, 12 / ranks[r]};
+            char json[256] = "{", says[160];
+            zx_arena mem = {0};
+            zx_err err = {0};
+            zx_notes notes = {0};
+            zx_config c;
+            zx_batch b;
+            if ((given & 9) == 8) continue;
+            for (size_t k = 0; k < 3; k++)
+                if (given >> k & 1)
+                    snprintf(json + strlen(json), sizeof json - strlen(json), "%s\"%s\": %d",
+                             json[1] == '\0' ? "" : ", ", keys[k], (int)full[k]);
+            strcat(json, "}");
+            assert_zx_ok(zx_config_parse("z", json, strlen(json), false, &mem, &c, &notes, &err),
+                         &err);
+            const bool fits = given < 8 || (given == 9 && ranks[r] == 1); // 25 = 25 x 1 x 1
+            const zx_status st = zx_config_batch(&c, ranks[r], 0, &b, &err);
+            const int64_t has[] = {b.total, b.micro, b.accumulate};
+            if (fits) {
+                assert_zx_ok(st, &err);
+                assert_int_equal(b.total, b.micro * b.accumulate * ranks[r]);
+                assert_true(b.micro > 0 && b.accumulate > 0);
+                for (size_t k = 0; k < 3; k++)
+                    if (given >> k & 1) assert_int_equal(has[k], full[k]);
+                if (!(given & 4) && (given & 3) != 3) assert_int_equal(b.accumulate, 1);
+            } else {
+                assert_int_equal(st, ZX_E_USAGE);
+                snprintf(says, sizeof says, "%s %d is not %s %d x %s %d x ranks %u", keys[0],
+                         (int)full[0], keys[1], (int)b.micro, keys[2], (int)b.accumulate, ranks[r]);
+                if (strstr(err.cause[0], says) == NULL)
+                    fail_msg("%s: no '%s' in: %s", json, says, err.cause[0]);
+            }
+            zx_config_close(&c);
+            zx_arena_free(&mem);
+        }
+}
+
 // ---- optimizer ----------------------------------------------------------------------------------
 
 #define OPT(type, params) "{\"optimizer\": {\"type\": \"" type "\", \"params\": {" params "}}}"
@@ -646,7 +693,7 @@ int main(int argc, char **argv)
         return 0;
     }
     struct CMUnitTest
-        tests[ZX_COUNT(rows) + ZX_COUNT(batches) + ZX_COUNT(optims) + ZX_COUNT(precisions) + 4];
+        tests[ZX_COUNT(rows) + ZX_COUNT(batches) + ZX_COUNT(optims) + ZX_COUNT(precisions) + 5];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i++)
         tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
@@ -656,6 +703,7 @@ int main(int argc, char **argv)
         tests[n++] = zx_case(optims[i].name, test_optim, &optims[i]);
     for (size_t i = 0; i < ZX_COUNT(precisions); i++)
         tests[n++] = zx_case(precisions[i].name, test_precision, &precisions[i]);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_combination_of_batches);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(all_is_said_at_once);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(resolved_is_a_config);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(no_file_means_stage_3);
