@@ -269,7 +269,7 @@ static void put_node(maker *k, uint32_t from, bool is_copy)
     n->in = k->n_refs;
     for (uint32_t a = 0; a < n->n_in; a++) {
         const bool running = is_copy && n->op == ZX_OP_BATCH_NORM && a >= BN_RUNNING;
-        const uint32_t at = running ? a - BN_RUNNING + BN_SCALE : a; // of the same type
+        const uint32_t at = running ? a - BN_RUNNING + BN_SCALE : a; // in 16 bits of another type
         const uint32_t v = zx_node_in(g, &g->nodes[from], at);
         k->refs[k->n_refs++] = v != ZX_NONE && k->copy[v] != ZX_NONE ? k->copy[v] : v;
     }

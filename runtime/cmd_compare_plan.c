@@ -150,11 +150,12 @@ static const zx_times *times_for(const zx_comparing *k, zx_policy_id id)
 }
 
 // Where a row has a graph of its own, a node that runs again takes as long as the first time.
-static const zx_times *row_times(const zx_compare_row *r, const zx_times *times, zx_arena *mem)
+static const zx_times *row_times(const zx_comparing *k, const zx_compare_row *r,
+                                 const zx_times *times, zx_arena *mem)
 {
     zx_plan_options of_row, o = {.times = times};
     if (r->variant == NULL) return times;
-    zx_variant_options(r->variant, &o, mem, &of_row);
+    zx_variant_options(&k->job, r->variant, &o, mem, &of_row);
     return of_row.times;
 }
 
@@ -280,7 +281,7 @@ static void simulate_turn(const zx_comparing *k, const zx_compare_row *r, uint32
     const zx_times *own = k->turns[zx_compare_kind(zx_policies[r->id].stage)] + first;
     zx_times *times = ZX_NEW(mem, zx_times, k->job.ranks);
     for (uint32_t i = 0; i < k->job.ranks; i++) {
-        times[i] = *row_times(r, &k->turns[kind][first + i], mem);
+        times[i] = *row_times(k, r, &k->turns[kind][first + i], mem);
         times[i].update = own[i].update;
         times[i].norm = own[i].norm;
     }
@@ -322,7 +323,7 @@ zx_status zx_compare_predict(zx_comparing *k, zx_compare *c, zx_err *err)
         if (k->turns[kind] != NULL) {
             predict_by_turns(k, r);
         } else {
-            zx_plan_simulate(train, &k->options.machine, row_times(r, times, &k->job.mem), p,
+            zx_plan_simulate(train, &k->options.machine, row_times(k, r, times, &k->job.mem), p,
                              &k->job.mem);
             r->predicted = p->step_seconds;
         }

@@ -15,6 +15,7 @@
 #include <strings.h>
 
 #include "runtime/cmd.h"
+#include "runtime/session.h"
 #include "sched/trace.h"
 
 #define GRID 5        // equal gaps in which the search begins
@@ -225,14 +226,40 @@ const char *zx_variant_text(const zx_variant *v, zx_arena *mem)
                            v->segments ? "segments" : "layers");
 }
 
-void zx_variant_options(const zx_variant *v, const zx_plan_options *plain, zx_arena *mem,
-                        zx_plan_options *out)
+// Whether a node has operands of the types that the one that it repeats has: a copy reads others
+// where it is of no importance what they are (graph/recompute.c).
+static bool same_types(const zx_graph *a, const zx_node *x, const zx_graph *b, const zx_node *y)
+{
+    for (uint32_t i = 0; i < x->n_in; i++) {
+        const uint32_t v = zx_node_in(a, x, i), w = zx_node_in(b, y, i);
+        if ((v == ZX_NONE) != (w == ZX_NONE)) return false;
+        if (v != ZX_NONE && a->values[v].type.dtype != b->values[w].type.dtype) return false;
+    }
+    return true;
+}
+
+static uint64_t work_of(const zx_job *job, const zx_variant *v, uint32_t node,
+                        const zx_plan_options *plain)
+{
+    const uint64_t first = plain->work_bytes[v->from[node]];
+    uint64_t own = 0;
+    zx_err unused = {0}; // a session that can't prepare it says so itself
+    if (first == 0 ||
+        same_types(&v->train, &v->train.nodes[node], &job->plain, &job->plain.nodes[v->from[node]]))
+        return first;
+    if (zx_session_node_work(&job->site, &v->train, node, job->threads, &own, &unused) != ZX_OK)
+        return first;
+    return own;
+}
+
+void zx_variant_options(const zx_job *job, const zx_variant *v, const zx_plan_options *plain,
+                        zx_arena *mem, zx_plan_options *out)
 {
     const uint32_t n = v->train.n_nodes;
     *out = *plain;
     if (plain->work_bytes != NULL) {
         uint64_t *work = ZX_NEW(mem, uint64_t, n + 1);
-        for (uint32_t i = 0; i < n; i++) work[i] = plain->work_bytes[v->from[i]];
+        for (uint32_t i = 0; i < n; i++) work[i] = work_of(job, v, i, plain);
         out->work_bytes = work;
     }
     if (plain->times == NULL) return;
@@ -343,7 +370,7 @@ static zx_status make(const search *s, uint32_t k, zx_arena *mem, zx_variant *ou
     for (uint32_t i = 0; i < k; i++) again[s->order[i].part] = true;
     ZX_TRY(zx_variant_make(s->job, k > 0 ? ZX_RECOMPUTE_BLOCKS : ZX_RECOMPUTE_NONE, again, mem, out,
                            err));
-    zx_variant_options(out, &s->o, mem, o);
+    zx_variant_options(s->job, out, &s->o, mem, o);
     return ZX_OK;
 }
 
@@ -489,7 +516,7 @@ void zx_job_choose_all(zx_job *job, zx_plan_options *o)
     zx_variant v;
     zx_plan_options with;
     if (zx_variant_make(job, ZX_RECOMPUTE_FULL, NULL, &job->mem, &v, NULL) != ZX_OK) return;
-    zx_variant_options(&v, o, &job->mem, &with);
+    zx_variant_options(job, &v, o, &job->mem, &with);
     *o = with;
     zx_job_take(job, &v);
 }

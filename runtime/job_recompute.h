@@ -42,8 +42,8 @@ zx_status zx_variant_share(const struct zx_job *job, zx_world *w, zx_arena *mem,
 // "3 of 12 layers recomputed", "every layer recomputed"; "" of none.
 const char *zx_variant_text(const zx_variant *v, zx_arena *mem);
 // What a planner is told of job->plain, told of the variant.
-void zx_variant_options(const zx_variant *v, const zx_plan_options *plain, zx_arena *mem,
-                        zx_plan_options *out);
+void zx_variant_options(const struct zx_job *job, const zx_variant *v, const zx_plan_options *plain,
+                        zx_arena *mem, zx_plan_options *out);
 // The job's graph is this one from now on. What it points to has to live as long.
 void zx_job_take(struct zx_job *job, const zx_variant *v);
 

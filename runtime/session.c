@@ -25,20 +25,24 @@ zx_status zx_session_work_bytes(const zx_graph *train, uint32_t threads, uint64_
     return zx_session_work_bytes_at(NULL, train, threads, work_bytes, err);
 }
 
+zx_status zx_session_node_work(const zx_site *site, const zx_graph *train, uint32_t node,
+                               uint32_t threads, uint64_t *bytes, zx_err *err)
+{
+    void *state = NULL;
+    const zx_kernel *k = zx_site_backend(site)->kernel(train->nodes[node].op);
+    *bytes = 0;
+    if (zx_ops[train->nodes[node].op].flags & ZX_OP_VIEW) return ZX_OK;
+    const zx_status st = zx_exec_prepare_node(site, train, node, (int)threads, bytes, &state, err);
+    if (state != NULL && k->release != NULL) k->release(state);
+    return st;
+}
+
 zx_status zx_session_work_bytes_at(const zx_site *site, const zx_graph *train, uint32_t threads,
                                    uint64_t *work_bytes, zx_err *err)
 {
     ZX_TRY(zx_backend_check(zx_site_backend(site), train, err));
-    for (uint32_t n = 0; n < train->n_nodes; n++) {
-        void *state = NULL;
-        const zx_kernel *k = zx_site_backend(site)->kernel(train->nodes[n].op);
-        work_bytes[n] = 0;
-        if (zx_ops[train->nodes[n].op].flags & ZX_OP_VIEW) continue;
-        const zx_status st =
-            zx_exec_prepare_node(site, train, n, (int)threads, &work_bytes[n], &state, err);
-        if (state != NULL && k->release != NULL) k->release(state);
-        if (st != ZX_OK) return st;
-    }
+    for (uint32_t n = 0; n < train->n_nodes; n++)
+        ZX_TRY(zx_session_node_work(site, train, n, threads, &work_bytes[n], err));
     return ZX_OK;
 }
 

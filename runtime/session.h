@@ -98,6 +98,9 @@ zx_status zx_session_work_bytes(const zx_graph *train, uint32_t threads, uint64_
                                 zx_err *err);
 zx_status zx_session_work_bytes_at(const zx_site *site, const zx_graph *train, uint32_t threads,
                                    uint64_t *work_bytes, zx_err *err);
+// Of one node.
+zx_status zx_session_node_work(const zx_site *site, const zx_graph *train, uint32_t node,
+                               uint32_t threads, uint64_t *bytes, zx_err *err);
 
 zx_status zx_session_open(const zx_graph *train, const zx_plan *plan, const zx_session_options *o,
                           zx_session **out, zx_err *err);

@@ -31,7 +31,7 @@ static zx_status plan_of(uint32_t subset, const zx_plan_options *o, zx_plan *pla
     zx_plan_options with;
     for (uint32_t i = 0; i < LAYERS; i++) again[i] = (subset >> i & 1) != 0;
     ZX_TRY(zx_variant_make(&f->job, ZX_RECOMPUTE_BLOCKS, again, mem, &v, err));
-    zx_variant_options(&v, o, mem, &with);
+    zx_variant_options(&f->job, &v, o, mem, &with);
     return zx_plan_make(&v.train, &with, mem, plan, err);
 }
 
@@ -185,7 +185,7 @@ static void options_of_a_variant(void **state ZX_UNUSED)
     o.times = &times;
     o.work_bytes = work;
     assert_zx_ok(zx_variant_make(&f->job, ZX_RECOMPUTE_FULL, NULL, &mem, &v, &err), &err);
-    zx_variant_options(&v, &o, &mem, &with);
+    zx_variant_options(&f->job, &v, &o, &mem, &with);
     assert_true(v.train.n_nodes > n);
     for (uint32_t i = 0; i < v.train.n_nodes; i++) {
         const char *name = f->job.plain.nodes[(uint32_t)with.times->node[i]].name;
