@@ -258,6 +258,15 @@ static zx_status write_files(zx_train *t, zx_err *err)
     return st;
 }
 
+static zx_status begin_files(zx_train *t, zx_err *err)
+{
+    ZX_TRY(zx_train_monitor_open(t, err));
+    ZX_TRY(write_files(t, err));
+    if (t->files.dir != NULL) zx_cmd_say("run: %s", zx_text_safe(&t->job.mem, t->files.dir));
+    return ZX_OK;
+}
+
+// Of a run that goes on nothing is written before all that may still be refused: see prepare.
 static zx_status make_files(zx_train *t, zx_err *err)
 {
     zx_job *job = &t->job;
@@ -268,9 +277,7 @@ static zx_status make_files(zx_train *t, zx_err *err)
         ZX_TRY(zx_rundir_make(job->o, job->model, time(NULL), &job->mem, &t->files, &t->lock, err));
     t->saving.folder = t->files.checkpoints;
     if (t->saving.every > 0) ZX_TRY(zx_ckpt_folder_check(t->saving.folder, &job->mem, err));
-    ZX_TRY(write_files(t, err));
-    if (t->files.dir != NULL) zx_cmd_say("run: %s", zx_text_safe(&job->mem, t->files.dir));
-    return zx_train_monitor_open(t, err);
+    return t->resume == NULL ? begin_files(t, err) : ZX_OK;
 }
 
 static bool by_host_memory(const zx_options *o)
@@ -376,7 +383,9 @@ static zx_status prepare(zx_train *t, const train_call *call, zx_err *err)
     ZX_TRY(zx_world_agree(w, zx_train_take_init(t, err), err));
     ZX_TRY(zx_world_agree(w, zx_train_saving_reserve(t, err), err));
     ZX_TRY(zx_world_agree(w, make_files(t, err), err));
-    return zx_world_agree(w, open_session(t, err), err);
+    ZX_TRY(zx_world_agree(w, open_session(t, err), err));
+    if (first && t->resume != NULL) st = begin_files(t, err);
+    return zx_world_agree(w, st, err);
 }
 
 // ---- after the last step ------------------------------------------------------------------------

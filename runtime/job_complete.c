@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/job_complete.h"
 
+#include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 static void complete_data(zx_job *job)
 {
@@ -34,8 +36,35 @@ static void complete_dims(zx_job *job)
     zx_config_set_json(&job->config, "zerox.dims", dims, ZX_FROM_COMMAND);
 }
 
+// What is relative to the current folder stays where it is when the run is gone on with elsewhere.
+static const struct output {
+    const char *section, *key;
+    bool here; // where it isn't said it is the current folder; else it is none
+} outputs[] = {
+    {"tensorboard", "output_path", true},
+    {"csv_monitor", "output_path", true},
+    {"flops_profiler", "output_file", false},
+};
+
+static void complete_output(zx_job *job, const struct output *o)
+{
+    char here[PATH_MAX];
+    zx_arena *mem = &job->mem;
+    const char *key = zx_arena_printf(mem, "%s.%s", o->section, o->key);
+    const zx_config_value *v = zx_config_get(&job->config, key);
+    const bool said = v->has && v->text[0] != '\0';
+    if (!zx_config_get(&job->config, zx_arena_printf(mem, "%s.enabled", o->section))->b) return;
+    if ((!said && !o->here) || (said && v->text[0] == '/')) return;
+    if (getcwd(here, sizeof here) == NULL) return;
+    zx_config_set_text(&job->config, key,
+                       said ? zx_arena_printf(mem, "%s/%s", here, v->text)
+                            : zx_arena_str(mem, here),
+                       said ? v->from : ZX_FROM_DEFAULT);
+}
+
 void zx_job_complete(zx_job *job)
 {
+    for (size_t i = 0; i < ZX_COUNT(outputs); i++) complete_output(job, &outputs[i]);
     complete_data(job);
     complete_dims(job);
 }

@@ -6,7 +6,8 @@
 #include "runtime/cmd.h"
 
 // Where data and dimensions came from the command line or were found, the configuration names them
-// from here on, so that it gives the same run without those options and from another place.
+// from here on, and files that it has written by their full names: so that it gives the same run
+// without those options and from another place.
 void zx_job_complete(zx_job *job);
 
 #endif

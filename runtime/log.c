@@ -49,20 +49,36 @@ static uint64_t rows_before(const char *text, uint64_t bytes, uint64_t steps)
     return at;
 }
 
+static zx_status check_rows(const zx_mapfile *m, const char *path, zx_err *err)
+{
+    if (m->size == 0) return ZX_OK;
+    if (m->size >= sizeof begin && memcmp(m->bytes, begin, sizeof begin - 1) == 0) return ZX_OK;
+    zx_err_hint(err, "--log FILE, another one");
+    return ZX_FAIL(err, ZX_E_USAGE, "%s is no log of a run: it isn't written to", path);
+}
+
+zx_status zx_log_check(const char *path, zx_err *err)
+{
+    zx_mapfile m;
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return ZX_OK;
+    if (access(path, W_OK) != 0)
+        return ZX_FAIL(err, ZX_E_IO, "cannot write %s: %s", path, strerror(errno));
+    ZX_TRY(zx_mapfile_open(&m, path, err));
+    const zx_status st = check_rows(&m, path, err);
+    zx_mapfile_close(&m);
+    return st;
+}
+
 static zx_status cut(const char *path, uint64_t steps, zx_arena *mem, zx_err *err)
 {
     zx_mapfile m;
     struct stat info;
     if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return ZX_OK;
     ZX_TRY(zx_mapfile_open(&m, path, err));
-    if (m.size > 0 && (m.size < sizeof begin || memcmp(m.bytes, begin, sizeof begin - 1) != 0)) {
-        zx_mapfile_close(&m);
-        zx_err_hint(err, "--log FILE, another one");
-        return ZX_FAIL(err, ZX_E_USAGE, "%s is no log of a run: it isn't written to", path);
-    }
     const uint64_t stay = rows_before((const char *)m.bytes, m.size, steps);
-    zx_status st = ZX_OK;
-    if (stay < m.size) {
+    zx_status st = check_rows(&m, path, err);
+    if (st == ZX_OK && stay < m.size) {
         st = zx_rundir_append(zx_arena_printf(mem, "%s.cut", path), m.bytes + stay,
                               (size_t)(m.size - stay), err);
         if (st == ZX_OK && truncate(path, (off_t)stay) != 0)

@@ -14,6 +14,9 @@ typedef struct zx_log {
 #define ZX_LOG_CLOSED ((zx_log){-1, NULL})
 // Opens for appending; what was there is emptied if it is a regular file, unless `keep`.
 zx_status zx_log_open(zx_log *log, const char *path, bool keep, zx_err *err);
+// Whether a run may go on in it: nothing is there, or rows, or it is no regular file. E_USAGE,
+// E_IO.
+zx_status zx_log_check(const char *path, zx_err *err);
 // Opens for appending behind the rows of the first `steps` steps. What follows them in a regular
 // file goes to PATH.cut, behind what is there, so that no row is lost.
 zx_status zx_log_resume(zx_log *log, const char *path, uint64_t steps, zx_arena *mem, zx_err *err);

@@ -93,7 +93,7 @@ static zx_status add_sink(zx_monitor *m, const zx_sink_kind *kind, const char *p
                           uint32_t most_logs, const zx_monitor_options *o, zx_err *err)
 {
     if (path == NULL) return ZX_OK;
-    zx_sink *s = &m->sinks[m->n_sinks++];
+    zx_sink *s = kind == &zx_sink_jsonl ? &m->sinks[0] : &m->sinks[m->n_sinks++];
     *s = (zx_sink){.kind = kind, .path = path, .mem = m->mem};
     s->logs = ZX_NEW(m->mem, zx_log, most_logs);
     for (uint32_t i = 0; i < most_logs; i++) s->logs[i] = ZX_LOG_CLOSED;
@@ -107,9 +107,11 @@ zx_status zx_monitor_open(const zx_monitor_options *o, zx_arena *mem, zx_monitor
     *out = m;
     *m = (zx_monitor){.mem = mem, .most_watched = o->most_watched};
     m->scalars = ZX_NEW(mem, zx_scalar, most);
-    ZX_TRY(add_sink(m, &zx_sink_jsonl, o->log, 1, o, err));
+    m->n_sinks = o->log != NULL; // it has the first place
     ZX_TRY(add_sink(m, &zx_sink_tensorboard, o->tensorboard, 1, o, err));
-    return add_sink(m, &zx_sink_csv, o->csv, most, o, err);
+    ZX_TRY(add_sink(m, &zx_sink_csv, o->csv, most, o, err));
+    // Last: it alone changes what the run before has left, so nothing may fail behind it.
+    return add_sink(m, &zx_sink_jsonl, o->log, 1, o, err);
 }
 
 void zx_monitor_close(zx_monitor *m)

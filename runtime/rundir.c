@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "runtime/ckpt_folder.h"
+#include "runtime/log.h"
 #include "runtime/outfile.h"
 
 static const char *const ours[] = {"command.txt", "config.json",       "plan.txt",
@@ -280,6 +281,7 @@ zx_status zx_rundir_resume(const zx_options *o, const char *dir, zx_arena *mem, 
     *out = (zx_rundir){0};
     ZX_TRY(check_targets(o, false, mem, out, err));
     name_files(o, dir, mem, out);
+    if (out->log != NULL) ZX_TRY(zx_log_check(out->log, err));
     return check_writable(dir, mem, err);
 }
 

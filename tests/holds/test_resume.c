@@ -307,6 +307,81 @@ static void data_grow(void **state)
     resume("grown", 0, "grow --steps 3 --data x=grow.npy");
 }
 
+// ---- where files are ----------------------------------------------------------------------------
+
+// A shell's line has to end with `code`.
+static void shell(int code, const char *line)
+{
+    const int status = system(line);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != code) fail_msg("%d: %s", status, line);
+}
+
+// What isn't gone on with is as it was, whatever it is that refuses: options, data, what the
+// monitors write to, or a session that can't be opened.
+static void refused(void **state)
+{
+    static const struct {
+        const char *line;
+        int code;
+        const char *says;
+    } lines[] = {
+        {"$Z --resume still --steps 2", 2, "has done 3 of 2 steps"},
+        {"$Z --resume still --steps 9 --stage 4", 2, "--stage must be"},
+        {"$Z --resume still --steps 9 --data x=gone.npy", 1, "gone.npy"},
+        {"$Z --resume still --steps 9 --budget 1", 4, "budget"},
+        {"$Z --resume still --steps 9 --config m.onnx", 2, "m.onnx"},
+        {"$Z --resume still --steps 9 --log note.txt --force", 2, "note.txt is no log of a run"},
+        {"$Z --resume still --steps 9 --config still.json", 1, "note.txt"},
+        {"ulimit -f 1; $Z --resume still --steps 9", 4, "cannot reserve"},
+    };
+    static const char config[] =
+        "{\"train_batch_size\": 12, \"csv_monitor\": {\"enabled\": true, \"output_path\": "
+        "\"note.txt\"}, \"optimizer\": {\"type\": \"AdamW\"}, \"zerox\": {\"seed\": 3, \"data\": "
+        "{\"x\": \"x.npy\"}}}";
+    (void)state;
+    holds_write("still.json", config, sizeof config - 1);
+    holds_train("still", RUN "--ranks 2 --steps 3 --save-every 1");
+    shell(0, "echo '{\"step\": 4, \"loss\": 1}' >>still/log.jsonl"); // a row that would be cut off
+#define LIST "find still -type f ! -name .lock | sort | xargs cksum >"
+    shell(0, LIST "still.before");
+    for (size_t i = 0; i < ZX_COUNT(lines); i++) {
+        char line[400];
+        snprintf(line, sizeof line, "Z='%s train'; (%s) >still.out 2>still.err", ZX_PROGRAM,
+                 lines[i].line);
+        shell(lines[i].code, line);
+        expect_said("still", lines[i].says);
+        shell(0, LIST "still.after");
+        if (system("cmp -s still.before still.after") != 0)
+            fail_msg("%s: the run's folder has changed", lines[i].line);
+    }
+#undef LIST
+    resume("still", 0, "still --steps 4");
+    assert_int_equal(rows_of("still"), 4);
+}
+
+// Names in the config are relative to where the run began, also where it is gone on with.
+static void elsewhere(void **state)
+{
+    static const char config[] =
+        "{\"train_batch_size\": 12, \"csv_monitor\": {\"enabled\": true, \"output_path\": "
+        "\"there/csv\"}, \"tensorboard\": {\"enabled\": true, \"job_name\": \"events\"}, "
+        "\"flops_profiler\": {\"enabled\": true, \"output_file\": \"there/flops.txt\"}, "
+        "\"zerox\": {\"data\": {\"x\": \"x.npy\"}, \"eval\": {\"data\": {\"x\": \"x.npy\"}}}}";
+    (void)state;
+    holds_write("there.json", config, sizeof config - 1);
+    shell(0, "mkdir -p there/csv elsewhere");
+    holds_train("moved",
+                "m.onnx --config there.json --threads 1 --ranks 2 --steps 3 --save-every 3 "
+                "--log there/moved.jsonl");
+    assert_true(there("there/flops.txt"));
+    shell(0, "rm there/flops.txt && cd elsewhere && " ZX_PROGRAM
+             " train --resume ../moved --steps 6 2>../moved2.err");
+    shell(0, "test -z \"$(ls elsewhere)\"");
+    shell(0, "test $(wc -l <there/csv/DeepSpeedJobName/Train_Samples_lr.csv) = 7");
+    shell(0, "test $(wc -l <there/moved.jsonl) = 6 && test $(ls events | wc -l) = 2");
+    assert_true(there("there/flops.txt") && !there("moved/log.jsonl"));
+}
+
 // ---- what is said -------------------------------------------------------------------------------
 
 static const struct word_row {
@@ -345,7 +420,7 @@ static void test_word(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(word_rows) + 7];
+    struct CMUnitTest tests[ZX_COUNT(rows) + ZX_COUNT(word_rows) + 9];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(rows); i += test_few() ? 3 : 1)
         tests[n++] = zx_case(rows[i].name, test_row, &rows[i]);
@@ -356,6 +431,8 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(damaged);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(save_fails);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(data_grow);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(refused);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(elsewhere);
     for (size_t i = 0; i < ZX_COUNT(word_rows); i++)
         tests[n++] = zx_case(word_rows[i].name, test_word, &word_rows[i]);
     return _cmocka_run_group_tests("tests", tests, n, setup, holds_teardown);

@@ -187,7 +187,7 @@ static void modules_are_profiled(void **state)
     cli_expect(&r, 0, "", "done: 5 steps");
     cli_write("modules.txt", "mine");
     cli_run(on_more, &r);
-    cli_expect(&r, 2, "", "zerox: modules.txt exists already");
+    cli_expect(&r, 2, "", "/modules.txt exists already");
     const char *const no_folder[] = {DIGITS, "--config", "lost.json", "--steps", "3", NULL};
     cli_run(no_folder, &r);
     cli_expect(&r, 1, "", "cannot write into nowhere_at_all: No such file or directory");
