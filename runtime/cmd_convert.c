@@ -244,7 +244,7 @@ static zx_status convert(conversion *c, const zx_options *o, zx_err *err)
     ZX_TRY(check_options(o, onnx, checkpoint, c->mem, err));
     if (onnx) return into_model(c, o, err);
     if (checkpoint) return zx_convert_checkpoint(o, err);
-    if (file && size != NULL)
+    if ((file || ends(to, ".onnx")) && size != NULL)
         return ZX_FAIL(err, ZX_E_USAGE, "--shard-size makes several files: %s has to be a folder",
                        to);
     if (!file && size == NULL) {

@@ -16,10 +16,24 @@ zx_status zx_cmd_decisions_check(const zx_options *o, bool *decisions, zx_err *e
     static const struct {
         zx_option_id id;
         const char *word;
-    } never[] = {{ZX_OPT_UNIT, "--unit"},     {ZX_OPT_INSTRUCTIONS, "--instructions"},
-                 {ZX_OPT_BUDGET, "--budget"}, {ZX_OPT_NO_OVERLAP, "--no-overlap"},
-                 {ZX_OPT_FORM, "--form"},     {ZX_OPT_MACHINE, "--machine"},
-                 {ZX_OPT_REPORT, "--report"}, {ZX_OPT_EVAL_DATA, "--eval-data"}};
+    } never[] = {{ZX_OPT_UNIT, "--unit"},
+                 {ZX_OPT_INSTRUCTIONS, "--instructions"},
+                 {ZX_OPT_BUDGET, "--budget"},
+                 {ZX_OPT_NO_OVERLAP, "--no-overlap"},
+                 {ZX_OPT_FORM, "--form"},
+                 {ZX_OPT_MACHINE, "--machine"},
+                 {ZX_OPT_REPORT, "--report"},
+                 {ZX_OPT_EVAL_DATA, "--eval-data"},
+                 {ZX_OPT_BACKEND, "--backend"},
+                 {ZX_OPT_THREADS, "--threads"},
+                 {ZX_OPT_OBJECTIVE, "--objective"},
+                 {ZX_OPT_PIN, "--pin"},
+                 {ZX_OPT_CERTIFY, "--certify"},
+                 {ZX_OPT_JITTER, "--jitter"},
+                 {ZX_OPT_SAVE_ASYNC, "--save-async"},
+                 {ZX_OPT_NO_FUSE, "--no-fuse"},
+                 {ZX_OPT_WIRE_DELAY, "--wire-delay"},
+                 {ZX_OPT_AUTO, "--auto"}};
     *decisions = format != NULL && strcmp(format, "decisions") == 0;
     if (!*decisions && zx_given(o, ZX_OPT_MICRO_BATCHES)) {
         zx_err_hint(err, "gradient_accumulation_steps of the config");

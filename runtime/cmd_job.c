@@ -13,6 +13,7 @@
 #include "runtime/eval.h"
 #include "runtime/job_certificate.h"
 #include "runtime/job_fuse.h"
+#include "runtime/job_idle.h"
 #include "runtime/job_targets.h"
 #include "runtime/ways_out.h"
 
@@ -172,21 +173,6 @@ static void allow_tf32(zx_job *job)
                 "zerox.matmul_precision has no effect here: this host's cores multiply float32");
 }
 
-// Who lets NCCL add gradients is told where it won't.
-static void note_order(zx_job *job)
-{
-    const char *comm = zx_given_text(job->o, ZX_OPT_COMM);
-    const bool cores = zx_site_backend(&job->site) == &zx_backend_cpu;
-    const char *who = cores                                      ? "on cores they"
-                      : comm != NULL && strcmp(comm, "shm") == 0 ? "by --comm shm they"
-                      : job->precision != ZX_PREC_F32            ? "those of 16 bits"
-                                                                 : NULL;
-    if (job->o->command != ZX_CMD_TRAIN || who == NULL) return;
-    if (!zx_config_get(&job->config, "zerox.deterministic")->b)
-        zx_note(&job->notes, &job->mem,
-                "zerox.deterministic changes no gradients here: %s are added in rank order", who);
-}
-
 static zx_status read_config(zx_job *job, zx_err *err)
 {
     const zx_options *o = job->o;
@@ -224,7 +210,8 @@ static zx_status read_config(zx_job *job, zx_err *err)
     job->seed = (uint64_t)zx_config_get(&job->config, "zerox.seed")->i;
     ZX_TRY(resolve_config(job, err));
     allow_tf32(job);
-    note_order(job);
+    zx_job_note_order(job);
+    zx_job_note_options(job);
     zx_config_idle(&job->config, &job->notes);
     const zx_config_value *budget = zx_config_get(&job->config, "zerox.budget");
     const uint64_t usable = zx_site_usable(&job->site, job->ranks);
@@ -336,25 +323,6 @@ static zx_status count_labels(zx_job *job, zx_err *err)
     return ZX_OK;
 }
 
-static bool has_batch_norm(size_t n, Onnx__NodeProto *const *nodes)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(nodes[i]->op_type, "BatchNormalization") == 0) return true;
-    return false;
-}
-
-static void note_batch_norm(zx_job *job)
-{
-    const Onnx__ModelProto *m = job->file.model;
-    bool has = has_batch_norm(m->graph->n_node, m->graph->node);
-    for (size_t i = 0; i < m->n_functions; i++)
-        has |= has_batch_norm(m->functions[i]->n_node, m->functions[i]->node);
-    if (has || strcmp(zx_config_get(&job->config, "zerox.batch_norm")->text, "training") == 0)
-        return;
-    zx_note(&job->notes, &job->mem,
-            "zerox.batch_norm has no effect: the model has no BatchNormalization");
-}
-
 zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
 {
     zx_import_options io;
@@ -373,7 +341,7 @@ zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
     }
     if (st != ZX_OK) name_loss(job, &found);
     if (st != ZX_OK) return zx_err_merge(err, &found);
-    note_batch_norm(job);
+    zx_job_note_model(job);
     if (forward_only) return zx_job_params(job, err);
     ZX_TRY(zx_job_fuse(job, NULL, &job->forward, err));
     ZX_TRY(count_elements(job, err));

@@ -234,6 +234,10 @@ static zx_status open_eval(zx_job *job, planned *p, zx_err *err)
 {
     const bool own = p->id == ZX_POLICY_ZEROX && !zx_given(job->o, ZX_OPT_MACHINE);
     if (own) return zx_job_eval_open(job, &p->eval, err);
+    if (zx_config_get(&job->config, "zerox.eval.data")->has)
+        zx_note(&job->notes, &job->mem,
+                "zerox.eval has no effect: evaluation is planned by zerox's own planner, for this "
+                "host");
     if (!zx_given(job->o, ZX_OPT_EVAL_DATA)) return ZX_OK;
     return ZX_FAIL(err, ZX_E_USAGE,
                    "--eval-data: evaluation is planned by zerox's own planner, for this host");

@@ -42,6 +42,8 @@ static zx_status check_options(const zx_options *o, bool *json, zx_err *err)
     } other[] = {{ZX_OPT_POLICY, "--policy"},
                  {ZX_OPT_UNIT, "--unit"},
                  {ZX_OPT_INSTRUCTIONS, "--instructions"},
+                 {ZX_OPT_CERTIFY, "--certify"},
+                 {ZX_OPT_JITTER, "--jitter"},
                  {ZX_OPT_REPORT, "--report"},
                  {ZX_OPT_EVAL_DATA, "--eval-data"}};
     const char *format = zx_given_text(o, ZX_OPT_FORMAT);

@@ -297,6 +297,7 @@ zx_status zx_options_parse(int argc, char *const *argv, zx_arena *mem, zx_option
     if (st == ZX_OK && out->command != ZX_CMD_NONE) st = parse_rest(out, mem, err);
     if (st == ZX_OK) st = check_lists(out, mem, err);
     if (st == ZX_OK) st = take_json(out, mem, err);
+    if (st == ZX_OK && out->command != ZX_CMD_NONE) st = zx_options_check_idle(out, err);
     if (st != ZX_OK && out->command == ZX_CMD_NONE) zx_err_hint(err, "'zerox --help'");
     if (st != ZX_OK) zx_err_hint(err, "'zerox %s --help'", zx_command_word(out->command));
     return st;

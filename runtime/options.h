@@ -80,6 +80,8 @@ zx_status zx_options_add(zx_options *o, zx_option_id id, const char *arg, zx_are
 // name; then err's hint says which --help to read.
 zx_status zx_options_parse(int argc, char *const *argv, zx_arena *mem, zx_options *out,
                            zx_err *err);
+// Part of it: E_USAGE where others that were given leave an option nothing to do (options_idle.c).
+zx_status zx_options_check_idle(const zx_options *o, zx_err *err);
 
 static inline bool zx_given(const zx_options *o, zx_option_id id)
 {

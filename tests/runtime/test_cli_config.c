@@ -43,6 +43,11 @@ static const cli_row rows[] = {
      0,
      NULL,
      "zerox.batch_norm has no effect: the model has no BatchNormalization"},
+    {"an evaluation that isn't planned",
+     {"plan", MLP, "--config", "eval.json", "--machine", "h100"},
+     0,
+     NULL,
+     "zerox.eval has no effect: evaluation is planned by zerox's own planner"},
     {"beside another key, explained",
      {EXPLAIN, "gather.json"},
      0,
@@ -105,6 +110,7 @@ static int make_files(void **state)
                              "[{\"params\": \"*.bias\", \"lr\": 1}]}}");
     cli_write("gather.json",
               "{\"zero_optimization\": {\"stage3_gather_16bit_weights_on_model_save\": true}}");
+    cli_write("eval.json", "{\"zerox\": {\"eval\": {\"data\": {\"x\": \"zeros\"}}}}");
     cli_write("norm.json", "{\"zerox\": {\"batch_norm\": \"as_exported\"}}");
     cli_write("batch.json", "{\"train_micro_batch_size_per_gpu\": 5}");
     cli_write("bad.json", "{\"sparse_gradients\": true, \"stge\": 3}");

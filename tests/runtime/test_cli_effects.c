@@ -3,13 +3,9 @@
 // key that gets no row here fails.
 // SPDX-License-Identifier: Apache-2.0
 #include <jansson.h>
-#include <math.h>
 
 #include "runtime/config_row.h"
-#include "tests/graph/onnx_text.h"
-#include "tests/runtime/cli.h"
-
-#define STEPS "6"
+#include "tests/runtime/effects.h"
 
 // ---- rows ---------------------------------------------------------------------------------------
 
@@ -25,25 +21,16 @@ typedef enum task {
     N_TASKS
 } task;
 
-static const char *const tasks[N_TASKS][12] = {
-    [LM] = {"train", "lm/model.onnx"},
-    [MADE] = {"train", "lm/model.onnx", "--data", "input_ids=synthetic", "--data",
-              "labels=synthetic"},
-    [BATH] = {"train", "bath.onnx", "--data", "x=x.npy", "--data", "labels=zeros"},
-    [BARE] = {"train", "bare.onnx", "--data", "x=x.npy"},
-    [WILD] = {"train", "wild.onnx", "--data", "x=wild.npy", "--data", "labels=zeros"},
-    [INF] = {"train", "wild.onnx", "--data", "x=inf.npy", "--data", "labels=zeros"},
-    [PLAN] = {"plan", "lm/model.onnx"},
+#define TRAIN(rest) "train " rest " --steps 6 --threads 1"
+static const char *const tasks[N_TASKS] = {
+    [LM] = TRAIN("lm/model.onnx"),
+    [MADE] = TRAIN("lm/model.onnx --data input_ids=synthetic --data labels=synthetic"),
+    [BATH] = TRAIN("bath.onnx --data x=x.npy --data labels=zeros"),
+    [BARE] = TRAIN("bare.onnx --data x=x.npy"),
+    [WILD] = TRAIN("wild.onnx --data x=wild.npy --data labels=zeros"),
+    [INF] = TRAIN("wild.onnx --data x=inf.npy --data labels=zeros"),
+    [PLAN] = "plan lm/model.onnx --ranks 2 --threads 1",
 };
-
-typedef enum look {
-    FIGURE, // of log.jsonl: what the steps have under this name
-    SHOWN,  // standard output
-    SAYS,   // these words, with the second value alone
-    FILES,  // this file of the run's folder or of the current one, with the second value alone
-    SIZE,   // the size of model.safetensors
-    ENDS,   // with the second value: an exit code that isn't 0, and these words
-} look;
 
 #define SCHED(type, params) "{\"scheduler\": {\"type\": \"" type "\", \"params\": {" params "}}}"
 #define OPTIM(type, params) "{\"optimizer\": {\"type\": \"" type "\", \"params\": {" params "}}}"
@@ -73,8 +60,8 @@ static const struct row {
     task task;
     const char *base;  // the config around it; NULL: {}
     const char *a, *b; // two values as JSON; NULL: the key isn't there
-    look look;
-    const char *what; // FIGURE: its name; SAYS, ENDS: words; FILES: a file
+    effect_look look;
+    const char *what; // of effects.h
 } rows[] = {
     // ---- batches
     {"train_batch_size", LM, NULL, "1", "2", FIGURE, "loss"},
@@ -261,125 +248,28 @@ static char *config_with(const char *base, const char *path, const char *value)
     return text;
 }
 
-// ---- runs ---------------------------------------------------------------------------------------
-
-// What came of a task with a config; rows that need the same one share it.
-typedef struct outcome {
-    char *config;
-    task task;
-    int code;
-    char *out, *err, *log;
-    long size; // of model.safetensors
-    char folder[16];
-} outcome;
-static outcome outcomes[2 * ZX_COUNT(rows)];
-static uint32_t n_outcomes;
-
-static char *slurp(const char *path)
+static const effect_outcome *run(const struct row *row, const char *value)
 {
-    static char text[200000];
-    cli_read(path, text, sizeof text);
-    return strdup(text);
-}
-
-static const outcome *run(task task, char *config)
-{
-    for (uint32_t i = 0; i < n_outcomes; i++)
-        if (outcomes[i].task == task && strcmp(outcomes[i].config, config) == 0) {
-            free(config);
-            return &outcomes[i];
-        }
-    static cli_result r;
-    outcome *o = &outcomes[n_outcomes];
-    const char *args[CLI_ARGS] = {0};
-    const char *const train[] = {"--steps",  STEPS,    "--out",     o->folder,
-                                 "--config", "c.json", "--threads", "1"};
-    const char *const plan[] = {"--ranks", "2", "--config", "c.json", "--threads", "1"};
-    uint32_t n = 0;
-    snprintf(o->folder, sizeof o->folder, "run%u", n_outcomes++);
-    while (tasks[task][n] != NULL) {
-        args[n] = tasks[task][n];
-        n++;
-    }
-    for (uint32_t i = 0; i < (task == PLAN ? ZX_COUNT(plan) : ZX_COUNT(train)); i++)
-        args[n++] = task == PLAN ? plan[i] : train[i];
-    cli_write("c.json", config);
-    cli_run(args, &r);
-    char path[64];
-    struct stat info;
-    *o = (outcome){.config = config, .task = task, .code = r.code};
-    snprintf(o->folder, sizeof o->folder, "run%u", n_outcomes - 1);
-    o->out = strdup(r.out);
-    o->err = strdup(r.err);
-    snprintf(path, sizeof path, "%s/log.jsonl", o->folder);
-    o->log = slurp(path);
-    snprintf(path, sizeof path, "%s/model.safetensors", o->folder);
-    o->size = stat(path, &info) == 0 ? (long)info.st_size : -1;
+    char *config = config_with(row->base, row->key, value);
+    const effect_outcome *o = effect_run(tasks[row->task], config);
+    free(config);
     return o;
 }
 
-// Its values, a line a step; "-" where a step hasn't it.
-static void figures(const outcome *o, const char *name, char *to, size_t room)
+static const effect_outcome *first(const void *row)
 {
-    char field[64];
-    size_t n = 0;
-    to[0] = '\0';
-    snprintf(field, sizeof field, "\"%s\": ", name);
-    for (const char *line = o->log; *line != '\0'; line += strcspn(line, "\n") + 1) {
-        const char *at = strstr(line, field), *end = line + strcspn(line, "\n");
-        const bool has = at != NULL && at < end;
-        if (has) at += strlen(field);
-        n += (size_t)snprintf(to + n, room - n, "%.*s\n", has ? (int)strcspn(at, ",}") : 1,
-                              has ? at : "-");
-    }
+    return run(row, ((const struct row *)row)->a);
 }
 
-static void expect_ok(const struct row *row, const outcome *o)
+static const effect_outcome *second(const void *row)
 {
-    if (o->code != 0) fail_msg("%s: %s ends with %d: %s", row->key, o->config, o->code, o->err);
+    return run(row, ((const struct row *)row)->b);
 }
 
 static void test_row(void **state)
 {
     const struct row *row = *state;
-    static char a[4096], b[4096];
-    char *first = config_with(row->base, row->key, row->a),
-         *second = config_with(row->base, row->key, row->b);
-    const outcome *x = run(row->task, first);
-    const bool before = row->look == FILES && cli_exists(row->what);
-    const outcome *y = run(row->task, second);
-    expect_ok(row, x);
-    if (row->look != ENDS) expect_ok(row, y);
-    bool same = false;
-    switch (row->look) {
-    case FIGURE:
-        figures(x, row->what, a, sizeof a);
-        figures(y, row->what, b, sizeof b);
-        same = strcmp(a, b) == 0;
-        break;
-    case SHOWN:
-        same = strcmp(x->out, y->out) == 0;
-        break;
-    case SAYS:
-        if (strstr(x->out, row->what) != NULL || strstr(x->err, row->what) != NULL)
-            fail_msg("%s: %s says it too", row->key, x->config);
-        same = strstr(y->out, row->what) == NULL && strstr(y->err, row->what) == NULL;
-        break;
-    case FILES:
-        if (before) fail_msg("%s is there without %s", row->what, row->key);
-        same = !cli_exists(row->what);
-        break;
-    case SIZE:
-        same = x->size == y->size;
-        break;
-    case ENDS:
-        same = y->code == 0 || strstr(y->err, row->what) == NULL;
-        break;
-    }
-    if (same)
-        fail_msg("%s has no effect: %s and %s are the same in %s\nout: %s\nerr: %s", row->key,
-                 x->config, y->config, row->what != NULL ? row->what : "what is shown", y->out,
-                 y->err);
+    effect_expect(row->key, first, second, row, row->look, row->what);
 }
 
 // ---- the table ----------------------------------------------------------------------------------
@@ -401,58 +291,6 @@ static void every_key_has_a_row(void **state)
 
 // ---- files --------------------------------------------------------------------------------------
 
-static void write_model(const char *path, const char *text)
-{
-    zx_arena mem = {0};
-    size_t n;
-    const uint8_t *bytes = ot_bytes(&mem, text, NULL, 0, &n);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    fwrite(bytes, 1, n, f);
-    assert_int_equal(fclose(f), 0);
-    zx_arena_free(&mem);
-}
-
-// `n` samples of `each` numbers.
-static void write_npy(const char *path, const char *descr, int n, int each, const void *bytes)
-{
-    char head[129];
-    memset(head, ' ', sizeof head);
-    const int k =
-        snprintf(head + 10, 118, "{'descr': '%s', 'fortran_order': False, 'shape': (%d, %d), }",
-                 descr, n, each);
-    head[10 + k] = ' ';
-    head[127] = '\n';
-    memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    fwrite(head, 1, 128, f);
-    fwrite(bytes, descr[1] == 'i' ? 8 : 4, (size_t)(n * each), f);
-    assert_int_equal(fclose(f), 0);
-}
-
-enum { SAMPLES = 16, WORDS = 8, WIDTH = 4 };
-
-static void write_data(void)
-{
-    int64_t ids[SAMPLES * WORDS], labels[SAMPLES * WORDS];
-    float x[SAMPLES * WIDTH], wild[SAMPLES * WIDTH];
-    for (int i = 0; i < SAMPLES * WORDS; i++) {
-        ids[i] = i * 7 % 16;
-        labels[i] = i % WORDS < i / WORDS % 4 ? -100 : (i * 7 + 7) % 16; // 0 to 3 don't count
-    }
-    for (int i = 0; i < SAMPLES * WIDTH; i++) {
-        x[i] = (float)(i * 5 % 7) * 0.5f;
-        wild[i] = i / WIDTH % 2 == 0 ? 1000 : 1;
-    }
-    write_npy("lm/input_ids.npy", "<i8", SAMPLES, WORDS, ids);
-    write_npy("lm/labels.npy", "<i8", SAMPLES, WORDS, labels);
-    write_npy("x.npy", "<f4", SAMPLES, WIDTH, x);
-    write_npy("wild.npy", "<f4", SAMPLES, WIDTH, wild);
-    wild[1] = INFINITY;
-    write_npy("inf.npy", "<f4", SAMPLES, WIDTH, wild);
-}
-
 #define LINEAR                                                                                     \
     "in x f32[batch,4];param w f32[4,4] 0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.8 0.7 0.6 0.5 0.4 0.3 "  \
     "0.2 0.1;param b f32[4] 0;m = MatMul(x, w);y = Add(m, b);"
@@ -462,21 +300,23 @@ static void write_data(void)
 
 static int make_files(void **state)
 {
-    static cli_result r;
-    static const char *const args[] = {
-        "new",   "gpt2",      "-o",    "lm/model.onnx", "--set", "layers=2",
-        "--set", "width=8",   "--set", "heads=1",       "--set", "vocab=16",
-        "--set", "context=8", "--set", "sequence=8",    NULL};
-    if (cli_setup(state) != 0 || mkdir("lm", 0777) != 0) return 1;
-    cli_run(args, &r);
-    if (r.code != 0) return 1;
-    write_data();
-    write_model("bare.onnx", LINEAR "const c f32[4] 1 2 3 4;z = Add(y, c);out y f32[batch,4];"
-                                    "out z f32[batch,4]");
-    write_model("wild.onnx", LINEAR ENTROPY("y"));
-    write_model("bath.onnx",
-                LINEAR "init s f32[4] 1;init t f32[4] 0;init mean f32[4] 0.5;init var f32[4] 2;"
-                       "n = BatchNormalization(y, s, t, mean, var);" ENTROPY("n"));
+    enum { WIDTH = 4 };
+    float x[EFFECT_SAMPLES * WIDTH], wild[EFFECT_SAMPLES * WIDTH];
+    if (effect_setup(state) != 0) return 1;
+    for (int i = 0; i < EFFECT_SAMPLES * WIDTH; i++) {
+        x[i] = (float)(i * 5 % 7) * 0.5f;
+        wild[i] = i / WIDTH % 2 == 0 ? 1000 : 1;
+    }
+    effect_npy("x.npy", "<f4", EFFECT_SAMPLES, WIDTH, x);
+    effect_npy("wild.npy", "<f4", EFFECT_SAMPLES, WIDTH, wild);
+    wild[1] = INFINITY;
+    effect_npy("inf.npy", "<f4", EFFECT_SAMPLES, WIDTH, wild);
+    effect_model("bare.onnx", LINEAR "const c f32[4] 1 2 3 4;z = Add(y, c);out y f32[batch,4];"
+                                     "out z f32[batch,4]");
+    effect_model("wild.onnx", LINEAR ENTROPY("y"));
+    effect_model("bath.onnx",
+                 LINEAR "init s f32[4] 1;init t f32[4] 0;init mean f32[4] 0.5;init var f32[4] 2;"
+                        "n = BatchNormalization(y, s, t, mean, var);" ENTROPY("n"));
     return 0;
 }
 
