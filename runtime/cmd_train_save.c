@@ -172,6 +172,35 @@ void zx_train_saving_close(zx_train *t)
     free(t->saving.copy);
 }
 
+// Of the files of all ranks, whose heads are all as long as the first one's, but for digits.
+static uint64_t bytes_of_files(const zx_ckpt *c, uint32_t ranks)
+{
+    zx_arena mem = {0};
+    zx_safe_tensor *pieces = ZX_NEW(&mem, zx_safe_tensor, c->n + 1);
+    uint64_t *offsets = ZX_NEW(&mem, uint64_t, c->n + 1), head_bytes = 0, total = 0;
+    const void *head = NULL;
+    int64_t from;
+    for (uint32_t i = 0; i < c->n; i++) {
+        const zx_type *t = &c->tensors[i].type;
+        pieces[i].name = zx_ckpt_tensor_name(&c->tensors[i], &mem);
+        pieces[i].type =
+            (zx_type){t->dtype, {1, {zx_ckpt_piece(zx_shape_count(&t->shape), ranks, 0, &from)}}};
+    }
+    const zx_status st =
+        zx_safe_header(c->n, pieces, 0, NULL, &mem, &head, &head_bytes, offsets, &total, NULL);
+    zx_arena_free(&mem);
+    return zx_ckpt_copy_bytes(c, 1) + (st == ZX_OK ? ranks * head_bytes : 0);
+}
+
+static void say_saving(const zx_train *t, const zx_ckpt *c)
+{
+    char size[ZX_BYTES_TEXT];
+    const unsigned long long keep = t->saving.keep, every = t->saving.every;
+    zx_cmd_say("checkpoints: every %llu step%s, %s each, the newest %llu stay%s", every,
+               every == 1 ? "" : "s", zx_text_size(bytes_of_files(c, t->job.ranks), size), keep,
+               keep == 1 ? "s" : "");
+}
+
 zx_status zx_train_saving_reserve(zx_train *t, zx_err *err)
 {
     zx_ckpt c = {0};
@@ -179,9 +208,11 @@ zx_status zx_train_saving_reserve(zx_train *t, zx_err *err)
     const bool none = t->saving.every == 0;
     if (none && zx_given(t->job.o, ZX_OPT_KEEP) && !zx_given(t->job.o, ZX_OPT_RESUME))
         return ZX_FAIL(err, ZX_E_USAGE, "--keep has no effect without --save-every N");
-    if (!zx_given(t->job.o, ZX_OPT_SAVE_ASYNC)) return ZX_OK;
+    if (none && !zx_given(t->job.o, ZX_OPT_SAVE_ASYNC)) return ZX_OK;
     if (none) return ZX_FAIL(err, ZX_E_USAGE, "--save-async has no effect without --save-every N");
     zx_ckpt_list(&t->job.train, &t->plan, &t->job.optim, &t->job.mem, &c);
+    if (zx_world_rank(t->world) == 0) say_saving(t, &c);
+    if (!zx_given(t->job.o, ZX_OPT_SAVE_ASYNC)) return ZX_OK;
     const uint64_t bytes = zx_ckpt_copy_bytes(&c, t->job.ranks);
     t->saving.copy = malloc((size_t)bytes + 1);
     if (t->saving.copy == NULL)

@@ -105,6 +105,8 @@ void zx_job_put_types(const zx_job *job, zx_text *out)
     if (half)
         zx_text_put(out, " with fp32 copies of the parameters, gradients added up in %s",
                     zx_job_accumulate_bytes(job) == 4 ? "fp32" : words[job->precision]);
+    if (half && job->ranks > 1)
+        zx_text_put(out, " and sent to other ranks in %s", words[job->precision]);
     zx_text_put(out, "; activations at most %s%s%s\n",
                 zx_text_size(zx_job_activation_bytes(job), size), again ? ", " : "",
                 zx_variant_text(&job->variant, &mem));

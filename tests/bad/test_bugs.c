@@ -266,6 +266,47 @@ static void several_runs_at_once(void **state)
     bad_clear();
 }
 
+// Gradients that fp16 has no number for, in bf16: no type that wasn't asked for lies between.
+static void gradients_beyond_fp16(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"", ", \"communication_data_type\": \"bf16\"",
+                                        ", \"communication_data_type\": \"fp32\""};
+    bad_result r;
+    model_write("m.onnx", "k:f32[3]=1e6; h=Mul(logits,k)", NULL);
+    for (size_t i = 0; i < ZX_COUNT(types); i++) {
+        char config[400], args[200], path[40];
+        snprintf(config, sizeof config,
+                 "{\"bf16\": {\"enabled\": true}, \"optimizer\": {\"type\": \"SGD\", "
+                 "\"params\": {\"lr\": 1e-9}}, \"gradient_clipping\": 0, "
+                 "\"zero_optimization\": {\"stage\": 3}%s}",
+                 types[i]);
+        bad_text("beyond.json", config);
+        snprintf(args, sizeof args,
+                 "train $IN/m.onnx --config $IN/beyond.json --ranks 2 --steps 3 --threads 1 "
+                 "--out beyond%zu",
+                 i);
+        bad_run(args, &r);
+        bad_expect(&r, 0, "done: 3 steps");
+        snprintf(path, sizeof path, "beyond%zu/log.jsonl", i);
+        char *log = bad_read(path, NULL);
+        int steps = 0;
+        for (const char *at = log; (at = strstr(at, "\"grad_norm\": ")) != NULL; at++, steps++) {
+            const double norm = strtod(at + 13, NULL);
+            if (!(norm > 65504 && isfinite(norm))) fail_msg("step %d: %g", steps + 1, norm);
+        }
+        assert_int_equal(steps, 3);
+        free(log);
+    }
+    bad_text("beyond.json", "{\"bf16\": {\"enabled\": true}, \"communication_data_type\": "
+                            "\"fp16\"}");
+    bad_run("train $IN/m.onnx --config $IN/beyond.json --ranks 2 --steps 3", &r);
+    bad_expect(&r, 2,
+               "communication_data_type = \"fp16\" is not supported: gradients travel as "
+               "they are made, in bf16 here");
+    bad_clear();
+}
+
 // What is said about sizes is said of whole tensors and once, however many ranks hold parts.
 static void sizes_are_of_whole_tensors(void **state)
 {
@@ -310,6 +351,7 @@ int main(void)
         cmocka_unit_test(data_beyond_4_gib),
         cmocka_unit_test(several_runs_at_once),
         cmocka_unit_test(sizes_are_of_whole_tensors),
+        cmocka_unit_test(gradients_beyond_fp16),
     };
     struct CMUnitTest tests[ZX_COUNT(models) + ZX_COUNT(others)];
     for (size_t i = 0; i < ZX_COUNT(models); i++)

@@ -4,6 +4,7 @@
 #include "tests/holds/holds.h"
 
 #include <math.h>
+#include <sys/stat.h>
 
 #define SIZES "model: 121k parameters in 28 tensors"
 #define DYNAMIC ZX_TEST_DATA "/cases/gpt2_dynamic/model.onnx"
@@ -245,6 +246,88 @@ static void epochs_are_whole_steps(void **state)
     }
 }
 
+// ---- sizes
+// ---------------------------------------------------------------------------------------
+
+static double size_of(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) != 0) fail_msg("no %s", path);
+    return (double)info.st_size;
+}
+
+// What checkpoints will take is said before the first step, of all ranks together.
+static void checkpoints_are_as_large_as_was_said(void **state)
+{
+    (void)state;
+    static const int ranks[] = {1, 4};
+    write_text("sizes.json", "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": "
+                             "{\"stage\": 3}, \"zerox\": {\"freeze\": [\"*.h.0.*\"]}}");
+    for (size_t i = 0; i < ZX_COUNT(ranks); i++) {
+        char name[32], path[128];
+        double said = 0, there = 0;
+        snprintf(name, sizeof name, "sizes%d", ranks[i]);
+        holds_train(name,
+                    DYNAMIC " --config sizes.json --steps 1 --save-every 1 --threads 1 --ranks %d "
+                            "--data input_ids=ids.npy --data labels=labels.npy",
+                    ranks[i]);
+        snprintf(path, sizeof path, "%s.err", name);
+        char *err = holds_read(path, &(size_t){0});
+        const char *at = strstr(err, "\ncheckpoints: every 1 step, ");
+        assert_non_null(at);
+        assert_int_equal(sscanf(at, "\ncheckpoints: every 1 step, %lf MiB each", &said), 1);
+        assert_true(at < strstr(err, "\nstep 1/1"));
+        assert_non_null(strstr(err, "frozen: 50.0k parameters in 12 of 28 tensors\n"));
+        free(err);
+        for (int r = 0; r < ranks[i]; r++) {
+            snprintf(path, sizeof path, "%s/checkpoints/step-1/rank-%05d-of-%05d.safetensors", name,
+                     r, ranks[i]);
+            there += size_of(path);
+        }
+        if (fabs(said * 1048576 - there) > 0.01 * there)
+            fail_msg("%s: %g MiB, not %g", name, there / 1048576, said);
+    }
+}
+
+// Every parameter is gathered once and its gradient reduced once, half of each over the wire.
+static void the_wire_has_the_type_that_is_said(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *types, *says;
+        double bytes;
+    } rows[] = {
+        {"\"zerox\": {\"budget\": \"64MiB\"}", NULL, 4},
+        {"\"zerox\": {\"budget\": \"64MiB\"}, \"bf16\": {\"enabled\": true}",
+         "gradients added up in fp32 and sent to other ranks in bf16;", 2},
+        {"\"zerox\": {\"budget\": \"64MiB\"}, \"bf16\": {\"enabled\": true}, "
+         "\"communication_data_type\": \"fp32\"",
+         "gradients added up in fp32 and sent to other ranks in bf16;", 2},
+        {"\"zerox\": {\"budget\": \"64MiB\"}, \"fp16\": {\"enabled\": true}, "
+         "\"communication_data_type\": \"fp16\"",
+         "gradients added up in fp32 and sent to other ranks in fp16;", 2},
+    };
+    double elements = 0;
+    holds_tensors model;
+    holds_open(&model, "sizes1/model.safetensors");
+    for (uint32_t i = 0; i < model.file.n; i++)
+        elements += (double)zx_shape_count(&model.file.tensors[i].type.shape);
+    holds_close(&model);
+    for (size_t i = 0; i < ZX_COUNT(rows); i++) {
+        char text[256];
+        snprintf(text, sizeof text, "{\"zero_optimization\": {\"stage\": 3}, %s}", rows[i].types);
+        write_text("types.json", text);
+        json_t *plan = holds_plan(DYNAMIC " --config types.json --ranks 2 --dim batch=2");
+        const double bytes = json_number_value(json_object_get(plan, "wire_bytes"));
+        json_decref(plan);
+        if (bytes != rows[i].bytes * elements)
+            fail_msg("%s: %g bytes of %g elements", text, bytes, elements);
+        if (rows[i].says == NULL) continue;
+        holds_zerox("types", "plan " DYNAMIC " --config types.json --ranks 2 --dim batch=2");
+        assert_true(holds_says("types.out", rows[i].says));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +335,8 @@ int main(void)
         cmocka_unit_test(norms_are_of_whole_parameters),
         cmocka_unit_test(norms_are_of_frozen_halves),
         cmocka_unit_test(epochs_are_whole_steps),
+        cmocka_unit_test(checkpoints_are_as_large_as_was_said),
+        cmocka_unit_test(the_wire_has_the_type_that_is_said),
     };
     return cmocka_run_group_tests(tests, make_files, holds_teardown);
 }

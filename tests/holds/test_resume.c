@@ -19,7 +19,8 @@ static void make_files(void)
     static const char config[] =
         "{\"train_batch_size\": 12, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": "
         "0.01, \"weight_decay\": 0.1}}, \"gradient_clipping\": 0.5, "
-        "\"zero_optimization\": {\"stage\": 3}, \"zerox\": {\"data\": {\"x\": \"x.npy\"}}}";
+        "\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 15}, \"zerox\": {\"data\": "
+        "{\"x\": \"x.npy\"}}}";
     const int64_t xs[] = {2, IN}, ws[] = {IN, OUT}, bs[] = {OUT};
     const float half = 0.5f;
     const uint8_t yes = 1;

@@ -94,6 +94,9 @@ static void every_sink_has_the_same(void **state)
     assert_non_null(f);
     for (uint64_t step = 1; fgets(line, sizeof line, f) != NULL; step++) {
         json_t *row = json_loads(line, 0, NULL);
+        const double norm = json_number_value(json_object_get(row, "grad_norm"));
+        const double factor = json_number_value(json_object_get(row, "clip_factor"));
+        near(factor, norm > 1 ? 1 / (norm + 1e-6) : 1, "the clip factor"); // the norm is before it
         assert_int_equal(json_integer_value(json_object_get(row, "step")), step);
         for (size_t i = 0; i < ZX_COUNT(rows); i++) {
             const double want = json_number_value(json_object_get(row, rows[i].key));

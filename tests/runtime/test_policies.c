@@ -1,5 +1,5 @@
-// test_policies.c - every policy's plan, executed under poison: the same losses and the same
-// weights, bit for bit, on the same number of ranks.
+// test_policies.c - every policy's plan, executed under poison: the same losses, norms (of what is
+// replicated, persists or is sharded) and weights, bit for bit, on the same number of ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -15,7 +15,7 @@
 enum { MICROS = 2, STEPS = 3, MOST_WEIGHTS = 5000, WORDS = 40 };
 
 typedef struct outcome {
-    double loss[STEPS];
+    double loss[STEPS], norm[STEPS];
     uint32_t n;
     float weight[MOST_WEIGHTS];
 } outcome;
@@ -117,7 +117,7 @@ static int run_rank(zx_world *w, void *arg)
     zx_session *s = NULL;
     outcome *mine = ZX_NEW(&mem, outcome, 1);
     const zx_session_options so = {
-        .world = w, .threads = 1, .optim = adam, .feed = {feed, g}, .poison = true};
+        .world = w, .threads = 1, .optim = adam, .clip = 0.5, .feed = {feed, g}, .poison = true};
     EXPECT(zx_session_open(g, j->plan, &so, &s, &err) == ZX_OK);
     for (uint32_t k = 0; k < STEPS; k++) {
         const uint64_t micro = (uint64_t)k * MICROS * j->plan->ranks;
@@ -125,6 +125,7 @@ static int run_rank(zx_world *w, void *arg)
         EXPECT(zx_session_step(s, k, micro, 0.01, &report, &err) == ZX_OK);
         EXPECT(report.applied);
         mine->loss[k] = report.loss;
+        mine->norm[k] = report.grad_norm;
     }
     for (uint32_t u = 0; u < g->n_params; u++) {
         const int64_t n = zx_shape_count(&g->values[g->params[u].value].type.shape);
@@ -157,15 +158,17 @@ static void test_same_bits(void **state)
             run_threads(ranks, run_rank, &j);
             if (first->n == 0) *first = *out;
             for (uint32_t k = 0; k < STEPS; k++)
-                if (memcmp(&out->loss[k], &first->loss[k], sizeof(double)) != 0)
-                    fail_msg("%s: step %u has loss %.17g, not %.17g", name, k, out->loss[k],
-                             first->loss[k]);
+                if (memcmp(&out->loss[k], &first->loss[k], sizeof(double)) != 0 ||
+                    memcmp(&out->norm[k], &first->norm[k], sizeof(double)) != 0)
+                    fail_msg("%s: step %u has loss %.17g, not %.17g, norm %.17g, not %.17g", name,
+                             k, out->loss[k], first->loss[k], out->norm[k], first->norm[k]);
             assert_int_equal(out->n, first->n);
             if (memcmp(out->weight, first->weight, out->n * sizeof(float)) != 0)
                 fail_msg("%s: other weights", name);
             zx_arena_free(&mem);
         }
     assert_true(first->n == 4624 && first->loss[STEPS - 1] != first->loss[0]);
+    assert_true(first->norm[0] > 0.5); // clipped
     close_model(&f);
 }
 
