@@ -33,7 +33,7 @@ static const struct stay {
     {ZX_OP_LINEAR_CROSS_ENTROPY_GRAD, 0},
 };
 
-static bool stays_f32(zx_op_id op, uint32_t out)
+bool zx_precision_stays(zx_op_id op, uint32_t out)
 {
     for (uint32_t i = 0; i < ZX_COUNT(stays); i++)
         if (stays[i].op == op && stays[i].out == out) return true;
@@ -51,7 +51,7 @@ static bool *find_stays(const zx_graph *g, const uint32_t *root, zx_arena *mem)
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const zx_node *n = &g->nodes[i];
         for (uint32_t o = 0; o < n->n_out; o++)
-            if (stays_f32(n->op, o)) stay[root[zx_node_out(g, n, o)]] = true;
+            if (zx_precision_stays(n->op, o)) stay[root[zx_node_out(g, n, o)]] = true;
     }
     if (g->loss != ZX_NONE) stay[root[g->loss]] = true;
     bool *counts = ZX_NEW(mem, bool, g->n_values + 1);

@@ -7,6 +7,8 @@
 
 typedef enum zx_precision { ZX_PREC_F32, ZX_PREC_BF16, ZX_PREC_F16 } zx_precision;
 
+// An output that stays f32: the table in precision.c.
+bool zx_precision_stays(zx_op_id op, uint32_t out);
 // Parameters (the working copies), constants, activations and gradients that were f32 get 16 bits;
 // inputs, buffers and their next values, the loss, the seed, and what the table in precision.c
 // lists stay f32. A view has the type of what it shows, a gradient that of its parameter. Nodes,

@@ -2,8 +2,8 @@
 //
 // Work of all kinds is done in turn, round after round, in pieces of a millisecond or less: so all
 // figures are of the same moments, and caches are as others leave them. Of each work the fastest
-// tenth of the pieces counts, so that other load doesn't while ranks slow each other down in every
-// piece. Figures have three digits: more would be noise.
+// quarter of the pieces counts, so that other load doesn't while ranks slow each other down in
+// every piece. Figures have three digits: more would be noise.
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/calibrate.h"
 
@@ -18,13 +18,17 @@
 #include "runtime/calibrate_op.h"
 #include "runtime/memory.h"
 #include "runtime/stream.h"
+#include "sched/trace.h"
 
 #define PIECES 256    // that are looked at, of one kind of work
-#define LASTS 1.8     // seconds of all work
+#define LASTS 2.4     // seconds of all work, or
+#define ROUNDS 12     // as many rounds as this where others use the cores,
+#define MOST_LASTS 8  // but no more seconds than this
 #define TIMED 2       // pieces of a work in a round, after one that only warms up
 #define MOST_TEAMS 16 // ranks that work at the same time
 #define ELEMENTS (1 << 20)
-#define ARRAYS 4
+#define ARRAYS 5
+#define FAR ((size_t)256 << 20) // bytes of all arrays of all teams, so that caches keep little
 #define MEETINGS 100
 #define SPINS 2000      // as sessions have it
 #define SMALL_RUNS 100  // of the least operator of one thread, in a piece
@@ -32,18 +36,23 @@
 #define LEAST_OP 0.5e-6 // of an execution, beside its kernel
 #define LEAST_PART 0.02 // of a kind's time that isn't its products'
 
+// What is done in each type; kinds come after that, then what is done once.
 enum {
     PRODUCT,
-    PRODUCT_16,
+    PRODUCT_NT, // of 16 bits
+    PRODUCT_TN,
     ADD,
     NEAR,
-    COPY,
     SUM,
     UPDATE,
-    SMALL,
+    NORM,
     KINDS,
-    WORKS = KINDS + ZX_KIND_COUNT
+    OF_A_TYPE = KINDS + ZX_KIND_COUNT
 };
+static const zx_dtype types[] = {ZX_F32, ZX_BF16, ZX_F16};
+#define TYPES 3
+#define WORK(type, what) ((type) * (uint32_t)OF_A_TYPE + (uint32_t)(what))
+enum { COPY = TYPES * OF_A_TYPE, SMALL, WORKS };
 
 typedef struct team team;
 typedef double work_fn(team *t, uint32_t work); // does a piece; returns how much that was
@@ -56,11 +65,14 @@ typedef struct shared {
 
 struct team { // one rank
     shared *all;
-    bool first; // says when the last round was
-    float *array[ARRAYS];
-    zx_bench_room room;
+    bool first;           // says when the last round was
+    float *array[ARRAYS]; // of as many floats, a multiple of ELEMENTS
+    size_t floats;
+    zx_bench_room room; // array[1] and array[4]
+    int64_t labels[ZX_BENCH_LABELS];
     zx_bench_op op[WORKS]; // of works that are an operator
     uint32_t turn;
+    double sum; // that nobody reads
     double amount[WORKS], seconds[WORKS][PIECES];
     uint32_t n[WORKS]; // pieces
     zx_status st;
@@ -107,23 +119,38 @@ static double run_small(team *t, uint32_t work)
     return runs;
 }
 
+// Where the pieces of the last rounds weren't.
+static size_t far_place(team *t)
+{
+    return t->turn++ % (t->floats / ELEMENTS) * ELEMENTS;
+}
+
 static double run_copy(team *t, uint32_t work ZX_UNUSED)
 {
     memcpy(t->array[0], t->array[1], sizeof(float) * ELEMENTS);
     return sizeof(float) * (double)ELEMENTS;
 }
 
-static double run_sum(team *t, uint32_t work ZX_UNUSED)
+static double run_norm(team *t, uint32_t work)
 {
-    const float *from[MOST_TEAMS];
-    const uint32_t n = t->all->ranks < MOST_TEAMS ? t->all->ranks : MOST_TEAMS;
-    const int64_t elements = ELEMENTS / (int64_t)n;
-    for (uint32_t r = 0; r < n; r++) from[r] = t->array[1] + r * elements;
-    zx_cpu_sum_ranks(t->array[0], from, n, elements, true, 1);
-    return sizeof(float) * (double)elements * n;
+    const zx_dtype type = types[work / OF_A_TYPE];
+    t->sum = zx_cpu_square_sum_of(type, t->array[1] + far_place(t), ELEMENTS, (int)t->all->threads);
+    return (double)zx_dtype_bytes(type) * ELEMENTS;
 }
 
-static double run_update(team *t, uint32_t work ZX_UNUSED)
+// Of 16 bits the sums are float32.
+static double run_sum(team *t, uint32_t work)
+{
+    const void *from[MOST_TEAMS];
+    const zx_dtype type = types[work / OF_A_TYPE];
+    const uint32_t n = t->all->ranks < MOST_TEAMS ? t->all->ranks : MOST_TEAMS;
+    const int64_t elements = ELEMENTS / (int64_t)n, bytes = zx_dtype_bytes(type);
+    for (uint32_t r = 0; r < n; r++) from[r] = (unsigned char *)t->array[1] + r * elements * bytes;
+    zx_cpu_sum_ranks_of(ZX_F32, t->array[0], type, from, n, elements, true, 1);
+    return (double)bytes * (double)elements * n;
+}
+
+static double run_update(team *t, uint32_t work)
 {
     static const zx_adam_args args = {.beta1 = 0.9,
                                       .beta2 = 0.999,
@@ -132,59 +159,94 @@ static double run_update(team *t, uint32_t work ZX_UNUSED)
                                       .correction1 = 1,
                                       .correction2 = 1,
                                       .grad_scale = 1};
-    zx_cpu_adam(t->array[0], t->array[1], t->array[2], t->array[3], ELEMENTS, &args,
-                (int)t->all->threads);
-    return 7.0 * sizeof(float) * ELEMENTS;
+    const zx_dtype type = types[work / OF_A_TYPE];
+    const size_t at = far_place(t);
+    const int threads = (int)t->all->threads;
+    float *p = t->array[0] + at, *g = t->array[1] + at, *m = t->array[2] + at;
+    float *v = t->array[3] + at;
+    const zx_mixed mixed = {type, ZX_F32, t->array[4] + at, g};
+    if (type == ZX_F32)
+        zx_cpu_adam(p, g, m, v, ELEMENTS, &args, threads);
+    else
+        zx_cpu_adam_mixed(p, &mixed, m, v, ELEMENTS, &args, threads);
+    return (double)zx_update_bytes((uint32_t)zx_dtype_bytes(type), sizeof *g, 2) * ELEMENTS;
 }
 
-static work_fn *const fixed[KINDS] = {
-    [PRODUCT] = run_product, [PRODUCT_16] = run_product, [ADD] = run_add,
-    [NEAR] = run_near,       [COPY] = run_copy,          [SUM] = run_sum,
-    [UPDATE] = run_update,   [SMALL] = run_small,
+static work_fn *const typed[KINDS] = {
+    [PRODUCT] = run_product, [PRODUCT_NT] = run_product, [PRODUCT_TN] = run_product,
+    [ADD] = run_add,         [NEAR] = run_near,          [SUM] = run_sum,
+    [UPDATE] = run_update,   [NORM] = run_norm,
 };
+
+static work_fn *work_of(uint32_t work)
+{
+    const uint32_t what = work % OF_A_TYPE;
+    if (work == COPY) return run_copy;
+    if (work == SMALL) return run_small;
+    if (work < OF_A_TYPE && (what == PRODUCT_NT || what == PRODUCT_TN)) return NULL;
+    return what < KINDS ? typed[what] : run_kind;
+}
 
 // ---- a team -------------------------------------------------------------------------------------
 
 static void open_arrays(team *t)
 {
+    const size_t teams = t->all->ranks < MOST_TEAMS ? t->all->ranks : MOST_TEAMS;
+    t->floats = FAR / sizeof(float) / ARRAYS / teams / ELEMENTS * ELEMENTS;
+    if (t->floats * sizeof(float) < ZX_BENCH_LEAST) t->floats = ZX_BENCH_LEAST / sizeof(float);
     for (int i = 0; i < ARRAYS; i++) {
-        t->array[i] = aligned_alloc(ZX_ALIGN, sizeof(float) * ELEMENTS);
+        t->array[i] = aligned_alloc(ZX_ALIGN, sizeof(float) * t->floats);
         if (t->array[i] == NULL) {
             t->st = ZX_FAIL(&t->err, ZX_E_DEVICE, "no memory to calibrate in");
             return;
         }
-        for (int k = 0; k < ELEMENTS; k++) t->array[i][k] = (float)(k % 13) / 16;
+        zx_bench_fill(t->array[i], t->floats);
     }
+    t->room = (zx_bench_room){t->array[1], t->array[4], t->floats * sizeof(float), t->labels};
+}
+
+static zx_status open_ops_in(team *t, uint32_t type)
+{
+    static const int64_t one[] = {1};
+    static const zx_attr turned[] = {{ZX_A_TRANS_A, 1, one, NULL}, {ZX_A_TRANS_B, 1, one, NULL}};
+    static const zx_attrs plain = {0}, nt = {1, &turned[1]}, tn = {1, &turned[0]};
+    const struct {
+        uint32_t what, op;
+        const zx_attrs *attrs;
+        zx_shape x, y;
+    } ops[] = {
+        {PRODUCT, ZX_OP_MATMUL, &plain, {2, {256, 768}}, {2, {768, 768}}},
+        {PRODUCT_NT, ZX_OP_MATMUL, &nt, {2, {256, 768}}, {2, {768, 768}}},
+        {PRODUCT_TN, ZX_OP_MATMUL, &tn, {2, {256, 768}}, {2, {256, 768}}},
+        {ADD, ZX_OP_ADD, &plain, {2, {1024, ELEMENTS / 1024}}, {2, {1024, ELEMENTS / 1024}}},
+        {NEAR, ZX_OP_ADD, &plain, {2, {128, 128}}, {2, {128, 128}}},
+    };
+    const int threads = (int)t->all->threads;
+    for (size_t i = 0; i < ZX_COUNT(ops); i++) {
+        const uint32_t work = WORK(type, ops[i].what);
+        if (work_of(work) != NULL)
+            ZX_TRY(zx_bench_open(&t->op[work], ops[i].op, types[type], ops[i].attrs, &t->room,
+                                 &ops[i].x, &ops[i].y, threads, &t->err));
+    }
+    for (uint32_t k = 0; k < ZX_KIND_COUNT; k++)
+        ZX_TRY(zx_bench_open_kind(&t->op[WORK(type, KINDS + k)], k, types[type], &t->room, threads,
+                                  &t->err));
+    return ZX_OK;
 }
 
 static zx_status open_ops(team *t)
 {
+    static const zx_attrs none = {0};
     const int threads = (int)t->all->threads;
-    const int64_t small = threads > 1 ? SHARED : 16;
-    const struct {
-        uint32_t work, op;
-        zx_dtype type;
-        zx_shape x, y;
-    } ops[] = {
-        {PRODUCT, ZX_OP_MATMUL, ZX_F32, {2, {256, 768}}, {2, {768, 768}}},
-        {PRODUCT_16, ZX_OP_MATMUL, ZX_BF16, {2, {256, 768}}, {2, {768, 768}}},
-        {ADD, ZX_OP_ADD, ZX_F32, {2, {1024, ELEMENTS / 1024}}, {2, {1024, ELEMENTS / 1024}}},
-        {NEAR, ZX_OP_ADD, ZX_F32, {2, {128, 128}}, {2, {128, 128}}},
-        {SMALL, ZX_OP_ADD, ZX_F32, {2, {1, small}}, {2, {1, small}}},
-    };
-    ZX_TRY(zx_bench_room_open(&t->room, &t->err));
-    for (size_t i = 0; i < ZX_COUNT(ops); i++)
-        ZX_TRY(zx_bench_open(&t->op[ops[i].work], ops[i].op, ops[i].type, &t->room, &ops[i].x,
-                             &ops[i].y, threads, &t->err));
-    for (uint32_t k = 0; k < ZX_KIND_COUNT; k++)
-        ZX_TRY(zx_bench_open_kind(&t->op[KINDS + k], k, &t->room, threads, &t->err));
-    return ZX_OK;
+    const zx_shape small = {2, {1, threads > 1 ? SHARED : 16}};
+    for (uint32_t type = 0; type < TYPES; type++) ZX_TRY(open_ops_in(t, type));
+    return zx_bench_open(&t->op[SMALL], ZX_OP_ADD, ZX_F32, &none, &t->room, &small, &small, threads,
+                         &t->err);
 }
 
 static void close_team(team *t)
 {
     for (uint32_t w = 0; w < WORKS; w++) zx_bench_close(&t->op[w]);
-    zx_bench_room_close(&t->room);
     for (int i = 0; i < ARRAYS; i++) free(t->array[i]);
 }
 
@@ -199,7 +261,8 @@ static void write_operands(team *t, uint32_t work)
 // A team that has failed still meets the others.
 static void do_work(team *t, uint32_t work)
 {
-    work_fn *run = work < KINDS ? fixed[work] : run_kind;
+    work_fn *run = work_of(work);
+    if (run == NULL) return;
     pthread_barrier_wait(&t->all->meet);
     if (t->st != ZX_OK) return;
     run(t, work);
@@ -216,11 +279,14 @@ static void *run_team(void *arg)
     team *t = arg;
     open_arrays(t);
     if (t->st == ZX_OK) t->st = open_ops(t);
-    const double until = zx_seconds() + LASTS;
+    const double from = zx_seconds();
+    uint32_t rounds = 0;
     do {
         for (uint32_t w = 0; w < WORKS; w++) do_work(t, w);
         pthread_barrier_wait(&t->all->meet);
-        if (t->first) t->all->over = zx_seconds() > until;
+        const double passed = zx_seconds() - from;
+        rounds++;
+        if (t->first) t->all->over = passed > (rounds < ROUNDS ? MOST_LASTS : LASTS);
         pthread_barrier_wait(&t->all->meet);
     } while (!t->all->over);
     close_team(t);
@@ -326,7 +392,7 @@ static double three_digits(double x)
     return strtod(text, NULL);
 }
 
-// Seconds of a work's amount: the fastest tenth of a team's pieces, of what threads only meet for
+// Seconds of a work's amount: the fastest quarter of a team's pieces, of what threads only meet for
 // the fastest one; and of the teams, which do the same, the median.
 static double seconds_of(team *teams, uint32_t n, uint32_t work)
 {
@@ -334,7 +400,7 @@ static double seconds_of(team *teams, uint32_t n, uint32_t work)
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t pieces = teams[i].n[work] < PIECES ? teams[i].n[work] : PIECES;
         qsort(teams[i].seconds[work], pieces, sizeof *x, by_value);
-        x[i] = teams[i].seconds[work][work == SMALL ? 0 : pieces / 10];
+        x[i] = teams[i].seconds[work][work == SMALL ? 0 : pieces / 4];
     }
     qsort(x, n, sizeof *x, by_value);
     return x[n / 2] > 1e-9 ? x[n / 2] : 1e-9;
@@ -346,27 +412,45 @@ static double rate_of(team *teams, uint32_t n, uint32_t work)
 }
 
 // Amounts a second beside products, as zx_trace_seconds adds them.
-static double kind_rate_of(team *teams, uint32_t n, uint32_t kind, const zx_machine *m)
+static double kind_rate_of(team *teams, uint32_t n, uint32_t work, const zx_machine *m)
 {
-    const zx_bench_op *op = &teams->op[KINDS + kind];
-    const double seconds = seconds_of(teams, n, KINDS + kind);
-    const double beside = seconds + LEAST_OP - m->op_seconds - op->cost.flops / m->flops;
+    const zx_bench_op *op = &teams->op[work];
+    const double seconds = seconds_of(teams, n, work);
+    const double beside = seconds + LEAST_OP - m->op_seconds - zx_bench_products(op, m);
     return three_digits(op->amount / fmax(beside, LEAST_PART * seconds));
+}
+
+static void say_16(team *teams, uint32_t n, uint32_t type, zx_rates_16 *r, zx_machine *m)
+{
+    r->flops = rate_of(teams, n, WORK(type, PRODUCT));
+    r->flops_nt = rate_of(teams, n, WORK(type, PRODUCT_NT));
+    r->flops_tn = rate_of(teams, n, WORK(type, PRODUCT_TN));
+    r->memory = rate_of(teams, n, WORK(type, ADD));
+    r->near = rate_of(teams, n, WORK(type, NEAR));
+    r->sum = rate_of(teams, n, WORK(type, SUM));
+    r->update = rate_of(teams, n, WORK(type, UPDATE));
+    r->norm = rate_of(teams, n, WORK(type, NORM));
+    for (uint32_t k = 0; k < ZX_KIND_COUNT; k++)
+        r->rates[k] = kind_rate_of(teams, n, WORK(type, KINDS + k), m);
 }
 
 static void say(team *teams, uint32_t n, zx_machine *out)
 {
     out->flops = rate_of(teams, n, PRODUCT);
-    out->flops_16 = rate_of(teams, n, PRODUCT_16);
     out->memory = rate_of(teams, n, ADD);
     out->near = rate_of(teams, n, NEAR);
     out->copy = rate_of(teams, n, COPY);
     out->sum = rate_of(teams, n, SUM);
     out->update = rate_of(teams, n, UPDATE);
+    out->norm = rate_of(teams, n, NORM);
     const double small = seconds_of(teams, n, SMALL) / teams->amount[SMALL];
     const double moves = teams->op[SMALL].cost.bytes / out->memory;
     out->op_seconds = three_digits(LEAST_OP + (out->threads > 1 ? fmax(small - moves, 0) : small));
-    for (uint32_t k = 0; k < ZX_KIND_COUNT; k++) out->rates[k] = kind_rate_of(teams, n, k, out);
+    for (uint32_t k = 0; k < ZX_KIND_COUNT; k++)
+        out->rates[k] = kind_rate_of(teams, n, KINDS + k, out);
+    say_16(teams, n, 1, &out->bf16, out);
+    say_16(teams, n, 2, &out->fp16, out);
+    out->flops_16 = out->bf16.flops;
 }
 
 zx_status zx_calibrate(uint32_t ranks, uint32_t threads, zx_machine *out, zx_err *err)

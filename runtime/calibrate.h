@@ -6,7 +6,8 @@
 #include "sched/machine.h"
 
 // Measures what `ranks` ranks of `threads` threads reach on this host, all at work at the same
-// time; takes less than 3 seconds. E_DEVICE where threads or memory can't be had.
+// time; takes 3 seconds, up to 9 where others use the cores. E_DEVICE where threads or memory can't
+// be had.
 zx_status zx_calibrate(uint32_t ranks, uint32_t threads, zx_machine *out, zx_err *err);
 
 // Where its figures are kept: $XDG_CACHE_HOME/zerox/ or ~/.cache/zerox/, a file for each processor,

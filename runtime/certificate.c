@@ -294,6 +294,9 @@ static double slowed(rerun *k)
     k->times.feed *= SLOWER;
     k->m.memory /= SLOWER;
     k->m.update /= SLOWER;
+    k->m.bf16.update /= SLOWER;
+    k->m.fp16.update /= SLOWER;
+    k->m.norm /= SLOWER;
     k->m.op_seconds *= SLOWER;
     return run_again(k);
 }

@@ -158,6 +158,29 @@ static void put_time(zx_text *out, const char *what, double seconds)
     if (seconds > 0) zx_text_put(out, "%-18s %s\n", what, zx_progress_time(seconds, text));
 }
 
+// What is measured in a type of 16 bits.
+static void put_rates_16(zx_text *out, const char *type, const zx_rates_16 *r)
+{
+    const struct {
+        const char *what;
+        double rate;
+        const char *unit;
+    } rows[] = {
+        {"products", r->flops, "FLOP"},
+        {"b turned", r->flops_nt, "FLOP"},
+        {"a turned", r->flops_tn, "FLOP"},
+        {"elementwise", r->memory, "B"},
+        {"adding", r->sum, "B"},
+        {"updates", r->update, "B"},
+        {"norm", r->norm, "B"},
+    };
+    for (size_t i = 0; i < ZX_COUNT(rows); i++) {
+        char what[32];
+        snprintf(what, sizeof what, "%s %s", type, rows[i].what);
+        put_rate(out, what, rows[i].rate, rows[i].unit);
+    }
+}
+
 static void put_collectives(const zx_machine *m, zx_text *out)
 {
     if (m->ranks < 2) return;
@@ -207,11 +230,15 @@ static void put_text(const zx_machine *m, bool measured, zx_text *out)
     if (m->device_bytes > 0)
         zx_text_put(out, "%-18s %s\n", "memory", zx_text_size(m->device_bytes, size));
     put_rate(out, "products", m->flops, "FLOP");
-    if (m->flops_16 != m->flops) put_rate(out, "in 16 bits", m->flops_16, "FLOP");
+    if (m->flops_16 != m->flops && m->bf16.flops <= 0)
+        put_rate(out, "in 16 bits", m->flops_16, "FLOP");
     put_rate(out, "elementwise", m->memory, "B");
     put_rate(out, "copies", m->copy, "B");
     put_rate(out, "adding gradients", m->sum, "B");
     put_rate(out, "updates", m->update, "B");
+    put_rate(out, "norm", m->norm, "B");
+    put_rates_16(out, "bf16", &m->bf16);
+    put_rates_16(out, "fp16", &m->fp16);
     put_time(out, "least operation", m->op_seconds);
     put_time(out, "host, a launch", m->host_seconds);
     put_time(out, "host, a hook", m->hook_seconds);

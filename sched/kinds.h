@@ -15,6 +15,7 @@ typedef enum zx_kind_id {
 typedef struct zx_kind_operand { // one that the standard operator reads
     bool used;
     zx_type type; // float32, or int64: labels
+    bool stays;   // float32 where others are of 16 bits
 } zx_kind_operand;
 
 #define ZX_KIND_ATTRS 6

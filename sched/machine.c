@@ -50,6 +50,28 @@ static double sent(const zx_machine *m, const zx_curve *c, uint32_t ranks, uint6
     return zx_curve_seconds(c, (double)bytes);
 }
 
+const zx_rates_16 *zx_machine_rates_16(const zx_machine *m, zx_dtype type)
+{
+    const zx_rates_16 *r = type == ZX_BF16 ? &m->bf16 : type == ZX_F16 ? &m->fp16 : NULL;
+    return r != NULL && r->flops > 0 ? r : NULL;
+}
+
+double zx_machine_norm(const zx_machine *m, zx_dtype type)
+{
+    const zx_rates_16 *r = zx_machine_rates_16(m, type);
+    if (r != NULL && r->norm > 0) return r->norm;
+    return m->norm > 0 ? m->norm : m->memory;
+}
+
+zx_machine zx_machine_in(const zx_machine *m, zx_dtype type)
+{
+    const zx_rates_16 *r = zx_machine_rates_16(m, type);
+    zx_machine in = *m;
+    if (r != NULL && r->sum > 0) in.sum = r->sum;
+    if (r != NULL && r->update > 0) in.update = r->update;
+    return in;
+}
+
 double zx_wire_seconds(const zx_machine *m, zx_collective what, uint32_t ranks, uint64_t bytes)
 {
     double seconds = 0;

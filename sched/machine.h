@@ -19,6 +19,13 @@ typedef struct zx_curve {
 // Below the first point: its time. Beyond the last: at the rate of the last point.
 double zx_curve_seconds(const zx_curve *c, double bytes);
 
+// Of hosts: what is measured with operands of a type of 16 bits; 0: unknown, as without them.
+typedef struct zx_rates_16 {
+    double flops, flops_nt, flops_tn;       // of products; of those by b turned; of a turned
+    double memory, near, sum, update, norm; // as the machine's
+    double rates[ZX_KIND_COUNT];
+} zx_rates_16;
+
 typedef struct zx_machine {
     char name[48];           // "host", "h100x32", "host 2x1, link 0.5GB/s 0.2ms"
     bool host;               // its figures are this host's: real time, not a simulated device's
@@ -48,6 +55,8 @@ typedef struct zx_machine {
     // Of hosts: amounts a second of each kind of kinds.def, beside its products; 0: unknown, and
     // products and memory say all.
     double rates[ZX_KIND_COUNT];
+    double norm; // bytes a second of gradients that their norm reads; 0: `memory`
+    zx_rates_16 bf16, fp16;
 } zx_machine;
 #define ZX_MACHINE_NO_WIRE 1e12 // ranks in one memory: only cores' work takes time
 
@@ -86,6 +95,13 @@ void zx_machine_list(zx_text *out); // the rows, a line each
 void zx_machine_link(zx_machine *m, double bytes_per_second, double latency_seconds);
 
 typedef enum zx_collective { ZX_ALL_GATHER, ZX_REDUCE_SCATTER, ZX_ALL_REDUCE } zx_collective;
+// What is measured in a type; NULL: nothing, or it isn't of 16 bits.
+const zx_rates_16 *zx_machine_rates_16(const zx_machine *m, zx_dtype type);
+// Bytes a second of gradients kept in this type that their norm reads.
+double zx_machine_norm(const zx_machine *m, zx_dtype type);
+// The same machine where gradients are of this type: how fast they are added up, and parameters
+// with them updated.
+zx_machine zx_machine_in(const zx_machine *m, zx_dtype type);
 // Of a collective over this many bytes in all: what the wire takes, and what cores take beside it
 // at `copy` and `sum` bytes a second (where cores is 0: what its reduce takes on top, for adding).
 double zx_wire_seconds(const zx_machine *m, zx_collective what, uint32_t ranks, uint64_t bytes);

@@ -29,13 +29,45 @@ static const struct field {
     {                                                                                              \
 #field, kind, offsetof(zx_machine, field)                                                  \
     }
-    X(NAME, name),        X(FLAG, host),        X(WHOLE, ranks),   X(SIZE, device_bytes),
-    X(RATE, flops),       X(MAY, flops_16),     X(RATE, memory),   X(MAY, op_seconds),
-    X(MAY, host_seconds), X(MAY, hook_seconds), X(RATE, copy),     X(RATE, sum),
-    X(RATE, update),      X(MAY, interference), X(MAY, cores),     X(WHOLE, threads),
-    X(MAY, wire),         X(MAY, latency),      X(CURVE, gather),  X(CURVE, reduce),
-    X(MAY, peak),         X(MAY, peak_16),      X(MAY, peak_tf32), X(MAY, cache),
-    X(MAY, near),         X(RATES, rates),
+    X(NAME, name),
+    X(FLAG, host),
+    X(WHOLE, ranks),
+    X(SIZE, device_bytes),
+    X(RATE, flops),
+    X(MAY, flops_16),
+    X(RATE, memory),
+    X(MAY, op_seconds),
+    X(MAY, host_seconds),
+    X(MAY, hook_seconds),
+    X(RATE, copy),
+    X(RATE, sum),
+    X(RATE, update),
+    X(MAY, interference),
+    X(MAY, cores),
+    X(WHOLE, threads),
+    X(MAY, wire),
+    X(MAY, latency),
+    X(CURVE, gather),
+    X(CURVE, reduce),
+    X(MAY, peak),
+    X(MAY, peak_16),
+    X(MAY, peak_tf32),
+    X(MAY, cache),
+    X(MAY, near),
+    X(RATES, rates),
+    X(MAY, norm),
+#undef X
+#define X(kind, type, field)                                                                       \
+    {                                                                                              \
+#type "_" #field, kind, offsetof(zx_machine, type.field)                                   \
+    }
+#define OF(type)                                                                                   \
+    X(MAY, type, flops), X(MAY, type, flops_nt), X(MAY, type, flops_tn), X(MAY, type, memory),     \
+        X(MAY, type, near), X(MAY, type, sum), X(MAY, type, update), X(MAY, type, norm),           \
+        X(RATES, type, rates)
+    OF(bf16),
+    OF(fp16),
+#undef OF
 #undef X
 };
 
@@ -121,7 +153,7 @@ void zx_machine_put(const zx_machine *m, zx_text *out)
             put_curve(out, (const zx_curve *)(const void *)at);
             break;
         case RATES:
-            put_rates(out, m->rates);
+            put_rates(out, (const double *)(const void *)at);
             break;
         }
         zx_text_put(out, "%s\n", i + 1 < ZX_COUNT(fields) ? "," : "");
@@ -241,7 +273,7 @@ static zx_status read_field(const struct field *f, json_t *v, zx_machine *m, zx_
     case CURVE:
         return read_curve(f->key, v, (zx_curve *)(void *)at, err);
     case RATES:
-        return read_rates(f->key, v, m->rates, err);
+        return read_rates(f->key, v, (double *)(void *)at, err);
     }
     return ZX_OK;
 }

@@ -129,6 +129,7 @@ static double after(const maker *k)
     const double word = m->wire > 0 || p->ranks == 1 ? 0
                                                      : zx_wire_seconds(m, ZX_ALL_GATHER, p->ranks,
                                                                        p->ranks * sizeof(double));
+    const zx_dtype type = zx_trace_param_type(g);
     double seconds = word, norm = 0;
     for (uint32_t u = 0; u < g->n_params; u++) {
         if (!zx_param_trained(g, u)) continue;
@@ -137,11 +138,11 @@ static double after(const maker *k)
         const double shard = (double)(p->unit_wire[u] / size / p->ranks);
         const double own = k->o->stage > 0 ? shard : (double)p->unit_elements[u];
         const uint32_t element = zx_update_bytes(size, sum, k->o->optimizer_states);
-        norm += shard * sum;
+        norm += shard * sum / zx_machine_norm(m, sum == 2 ? type : ZX_F32);
         seconds += k->times->update != NULL ? k->times->update[u]
                                             : own * element / m->update + m->op_seconds;
     }
-    return seconds + (k->times->norm > 0 ? k->times->norm : norm / m->memory);
+    return seconds + (k->times->norm > 0 ? k->times->norm : norm);
 }
 
 // As many elements as the step reads that reads most.
@@ -167,7 +168,7 @@ void zx_problem_make(const zx_trace *t, const zx_plan_options *o, zx_arena *mem,
                         .max_live = o->max_live_elements,
                         .max_reduce = o->reduce_bucket_elements,
                         .no_overlap = o->no_overlap,
-                        .machine = o->machine,
+                        .machine = zx_machine_in(&o->machine, zx_trace_param_type(t->graph)),
                         .all_reduce = o->stage < 2};
     maker k = {t, o, o->times != NULL ? o->times : &none, mem, out, zx_made_in(t, o, mem)};
     if (k.times->copy > 0) out->machine.copy = k.times->copy;

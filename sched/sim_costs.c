@@ -170,18 +170,22 @@ static void measure_launches(pricer *k, zx_arena *mem)
 static double norm_seconds(const pricer *k)
 {
     if (k->times->norm > 0) return k->times->norm;
-    double bytes = 0;
-    for (uint32_t u = 0; u < k->p->n_units; u++)
-        if (k->p->units[u].grad_slot != ZX_NONE)
-            bytes += (double)k->p->units[u].shard * k->p->units[u].grad_bytes;
-    return bytes / k->m.memory;
+    const zx_dtype type = zx_trace_param_type(k->g);
+    double seconds = 0;
+    for (uint32_t u = 0; u < k->p->n_units; u++) {
+        const zx_unit *x = &k->p->units[u];
+        const double rate = zx_machine_norm(&k->m, x->grad_bytes == 2 ? type : ZX_F32);
+        if (x->grad_slot != ZX_NONE) seconds += (double)x->shard * x->grad_bytes / rate;
+    }
+    return seconds;
 }
 
 const zx_sim_cost *zx_sim_costs(const zx_graph *train, const zx_machine *m, const zx_times *times,
                                 const zx_plan *p, zx_arena *mem)
 {
     static const zx_times none = {0};
-    pricer k = {.g = train, .p = p, .m = *m, .times = times != NULL ? times : &none};
+    pricer k = {.g = train, .p = p, .times = times != NULL ? times : &none};
+    k.m = zx_machine_in(m, zx_trace_param_type(train));
     if (k.times->copy > 0) k.m.copy = k.times->copy;
     if (k.times->sum > 0) k.m.sum = k.times->sum;
     k.node = node_seconds(train, m, k.times, mem);

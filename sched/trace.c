@@ -27,20 +27,75 @@ static bool has_16_bit_operands(const zx_op_args *a)
     return n > 0;
 }
 
+// What a host measured in the type of 16 bits that the operator reads or writes; NULL.
+static const zx_rates_16 *rates_16_of(const zx_op_args *a, const zx_machine *m)
+{
+    const zx_rates_16 *r = NULL;
+    for (uint32_t i = 0; i < a->n_in && r == NULL; i++)
+        if (a->in[i] != NULL) r = zx_machine_rates_16(m, a->in[i]->dtype);
+    for (uint32_t i = 0; i < a->n_out && r == NULL; i++)
+        r = zx_machine_rates_16(m, a->out[i].dtype);
+    return m->cores > 0 ? r : NULL;
+}
+
+// How fast a host's products of 16 bits are, by which operand is turned. A linear layer's loss is a
+// product by its weights turned, and the gradients of that are one of each.
+static double product_rate(const zx_op_args *a, const zx_machine *m, const zx_rates_16 *r)
+{
+    const double nt = r->flops_nt > 0 ? r->flops_nt : r->flops;
+    const double tn = r->flops_tn > 0 ? r->flops_tn : r->flops;
+    switch (zx_kind_of(a)) {
+    case ZX_KIND_MATMUL:
+        if (zx_attr_int(a->attrs, ZX_A_TRANS_A, 0) != 0) return tn;
+        return zx_attr_int(a->attrs, ZX_A_TRANS_B, 0) != 0 ? nt : r->flops;
+    case ZX_KIND_LINEAR_CROSS_ENTROPY:
+        return nt;
+    case ZX_KIND_LINEAR_CROSS_ENTROPY_GRAD:
+        return 3 / (1 / r->flops + 1 / nt + 1 / tn);
+    case ZX_KIND_CONV:
+    case ZX_KIND_CONV_GRAD_X:
+    case ZX_KIND_CONV_GRAD_W:
+        return r->flops;
+    default:
+        return m->flops; // attention, and what is no product: float32 whatever its operands are
+    }
+}
+
+double zx_trace_products(const zx_op_args *args, const zx_machine *m, double flops)
+{
+    const zx_rates_16 *r = rates_16_of(args, m);
+    if (r != NULL) return flops / product_rate(args, m, r);
+    return flops / (has_16_bit_operands(args) ? m->flops_16 : m->flops);
+}
+
+zx_dtype zx_trace_param_type(const zx_graph *g)
+{
+    for (uint32_t u = 0; u < g->n_params; u++) {
+        const zx_dtype t = g->values[g->params[u].value].type.dtype;
+        if (zx_param_trained(g, u) && (t == ZX_BF16 || t == ZX_F16)) return t;
+    }
+    return ZX_F32;
+}
+
 // What an operator of a host takes beside its products.
 static double kind_seconds(const zx_op_args *args, const zx_machine *m, const zx_cost *cost)
 {
     const uint32_t kind = m->cores > 0 ? zx_kind_of(args) : ZX_NONE;
-    if (kind == ZX_NONE || m->rates[kind] <= 0) return 0;
-    return zx_kinds[kind].amount(args, cost) / m->rates[kind];
+    const zx_rates_16 *r = rates_16_of(args, m);
+    const double rate = kind == ZX_NONE                   ? 0
+                        : r != NULL && r->rates[kind] > 0 ? r->rates[kind]
+                                                          : m->rates[kind];
+    return rate > 0 ? zx_kinds[kind].amount(args, cost) / rate : 0;
 }
 
 // Of what an operator moves, as much is found in a host's cache as its predecessors leave there:
 // fitted to Add of 0.1 to 1.5 MB in steps.
-static double moves_seconds(double bytes, const zx_machine *m)
+static double moves_seconds(double bytes, const zx_machine *m, const zx_rates_16 *r)
 {
-    const double kept = m->cores > 0 && m->near > m->memory ? fmin(bytes, m->cache / 8) : 0;
-    return (bytes - kept) / m->memory + (kept > 0 ? kept / m->near : 0);
+    const double memory = r != NULL && r->memory > 0 ? r->memory : m->memory;
+    const double near = r != NULL && r->near > 0 ? r->near : m->near;
+    const double kept = m->cores > 0 && near > memory ? fmin(bytes, m->cache / 8) : 0;
+    return (bytes - kept) / memory + (kept > 0 ? kept / near : 0);
 }
 
 double zx_trace_seconds(const zx_graph *g, const zx_node *n, const zx_machine *m, zx_cost *cost)
@@ -59,9 +114,8 @@ double zx_trace_seconds(const zx_graph *g, const zx_node *n, const zx_machine *m
     }
     const zx_op_args args = {n->op, &n->attrs, n_in, n_out, in, out};
     *cost = zx_ops[n->op].cost(&args);
-    const double products = cost->flops / (has_16_bit_operands(&args) ? m->flops_16 : m->flops) +
-                            kind_seconds(&args, m, cost);
-    const double moves = moves_seconds(cost->bytes, m);
+    const double products = zx_trace_products(&args, m, cost->flops) + kind_seconds(&args, m, cost);
+    const double moves = moves_seconds(cost->bytes, m, rates_16_of(&args, m));
     return (products > moves ? products : moves) + m->op_seconds;
 }
 

@@ -88,6 +88,10 @@ static inline uint32_t zx_update_bytes(uint32_t param, uint32_t grad, uint32_t s
 const uint32_t *zx_trace_roots(const zx_graph *g, zx_arena *mem);
 // What a node costs on a machine.
 double zx_trace_seconds(const zx_graph *g, const zx_node *n, const zx_machine *m, zx_cost *cost);
+// Of that, what its products take: `flops` of them.
+double zx_trace_products(const zx_op_args *args, const zx_machine *m, double flops);
+// The type of the parameters that are trained: of the first one of 16 bits, else float32.
+zx_dtype zx_trace_param_type(const zx_graph *g);
 // True where output `out` of a node may have the bytes of its input `in`: in-place ops, and batch
 // normalisation's running statistics.
 bool zx_node_may_overwrite(const zx_graph *g, const zx_node *n, uint32_t in, uint32_t out);

@@ -93,8 +93,8 @@ static void figures_make_sense(void **state ZX_UNUSED)
     zx_err err = {0};
     const clock_t from = clock();
     assert_zx_ok(zx_calibrate(3, 1, &m, &err), &err);
-    // Of 3 ranks that work for 1.8 s, and what it takes to begin.
-    assert_true((double)(clock() - from) / CLOCKS_PER_SEC < 12);
+    // Of 3 ranks that work for 2.4 s, 8 beside other load, and what it takes to begin.
+    assert_true((double)(clock() - from) / CLOCKS_PER_SEC < 30);
     assert_true(m.host && m.ranks == 3 && m.threads == 1 && m.cores > 0);
     assert_true(m.flops > 1e8 && m.flops < 1e14 && m.memory > 1e7 && m.copy > 1e7 && m.sum > 1e7);
     assert_true(m.update > 1e7 && m.op_seconds < 1e-3 && m.latency > 1e-8 && m.latency < 1);
@@ -102,6 +102,15 @@ static void figures_make_sense(void **state ZX_UNUSED)
     for (uint32_t k = 0; k < ZX_KIND_COUNT; k++)
         if (!(m.rates[k] > 1e4 && m.rates[k] < 1e14))
             fail_msg("%s: %g a second", zx_kinds[k].word, m.rates[k]);
+    const zx_rates_16 *const low[] = {&m.bf16, &m.fp16};
+    for (size_t t = 0; t < ZX_COUNT(low); t++) {
+        const zx_rates_16 *r = low[t];
+        assert_true(r->flops > 1e8 && r->flops < 1e14 && r->flops_nt > 1e8 && r->flops_tn > 1e8);
+        assert_true(r->memory > 1e7 && r->near > 1e6 && r->sum > 1e7 && r->update > 1e7);
+        for (uint32_t k = 0; k < ZX_KIND_COUNT; k++)
+            if (!(r->rates[k] > 1e4 && r->rates[k] < 1e14))
+                fail_msg("%s in 16 bits: %g a second", zx_kinds[k].word, r->rates[k]);
+    }
 }
 
 int main(void)

@@ -123,9 +123,55 @@ static void test_near(void **state)
     assert_true(seconds_of(ZX_OP_ADD, "f32[25] f32[25]", "", &m) == k->seconds);
 }
 
+// Of 48 operations and, in 16 bits, 52 bytes, whose kind takes 1/2 s; float32 rates say otherwise.
+static const struct low_case {
+    const char *name;
+    uint32_t op;
+    const char *inputs, *attrs;
+    double seconds;
+} lows[] = {
+    {"bf16: products by neither turned", ZX_OP_MATMUL, "bf16[2,3] bf16[3,4]", "", 48 / 4.0 + 0.5},
+    {"bf16: by b turned", ZX_OP_MATMUL, "bf16[2,3] bf16[4,3]", "TRANS_B=1", 48 / 8.0 + 0.5},
+    {"bf16: of a turned", ZX_OP_MATMUL, "bf16[3,2] bf16[3,4]", "TRANS_A=1", 48 / 2.0 + 0.5},
+    {"fp16 has its own", ZX_OP_MATMUL, "f16[2,3] f16[3,4]", "", 48 / 16.0 + 0.5},
+    {"float32 too", ZX_OP_MATMUL, "f32[2,3] f32[3,4]", "", 48 / 32.0 + 104},
+    {"bf16: elementwise", ZX_OP_ADD, "bf16[25] bf16[25]", "", 150 / 4.0},
+    {"float32: elementwise", ZX_OP_ADD, "f32[25] f32[25]", "", 300 / 100.0},
+};
+
+static void test_low(void **state)
+{
+    const struct low_case *k = *state;
+    zx_machine m = {.flops = 32, .flops_16 = 1, .memory = 100, .cores = 1, .threads = 1};
+    const bool moves = k->op == ZX_OP_ADD;
+    m.bf16 = (zx_rates_16){.flops = 4, .flops_nt = 8, .flops_tn = 2, .memory = moves ? 4 : 1e300};
+    m.fp16 = (zx_rates_16){.flops = 16, .memory = 1e300};
+    m.rates[ZX_KIND_MATMUL] = 1;
+    m.bf16.rates[ZX_KIND_MATMUL] = m.fp16.rates[ZX_KIND_MATMUL] = 104;
+    if (moves) m.flops = 1e300;
+    const double seconds = seconds_of(k->op, k->inputs, k->attrs, &m);
+    if (fabs(seconds - k->seconds) > 1e-9) fail_msg("%g seconds", seconds);
+    m.cores = 0; // no host: all is of flops_16
+    if (k->inputs[0] != 'f' || k->inputs[1] == '1')
+        assert_true(seconds_of(k->op, k->inputs, k->attrs, &m) == (moves ? 25 : 48));
+}
+
+// Adding and updates are those of the gradients' type, and products without a rate flops_16.
+static void test_type(void **state ZX_UNUSED)
+{
+    zx_machine m = {.flops = 2, .flops_16 = 1, .sum = 1, .update = 2, .cores = 1, .threads = 1};
+    m.bf16 = (zx_rates_16){.flops = 4, .sum = 5, .update = 6};
+    m.memory = 1e300;
+    assert_true(zx_machine_in(&m, ZX_BF16).sum == 5 && zx_machine_in(&m, ZX_BF16).update == 6);
+    assert_true(zx_machine_in(&m, ZX_F16).sum == 1 && zx_machine_in(&m, ZX_F32).update == 2);
+    assert_true(seconds_of(ZX_OP_MATMUL, "f16[2,3] f16[3,4]", "", &m) == 48);
+    assert_true(seconds_of(ZX_OP_MATMUL, "bf16[2,3] bf16[4,3]", "TRANS_B=1", &m) == 12);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(amounts) + ZX_COUNT(sums) + ZX_COUNT(nears)];
+    struct CMUnitTest
+        tests[ZX_COUNT(amounts) + ZX_COUNT(sums) + ZX_COUNT(nears) + ZX_COUNT(lows) + 1];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(amounts); i++)
         tests[n++] = zx_case(amounts[i].name, test_amount, &amounts[i]);
@@ -133,5 +179,8 @@ int main(void)
         tests[n++] = zx_case(sums[i].name, test_sum, &sums[i]);
     for (size_t i = 0; i < ZX_COUNT(nears); i++)
         tests[n++] = zx_case(nears[i].name, test_near, &nears[i]);
+    for (size_t i = 0; i < ZX_COUNT(lows); i++)
+        tests[n++] = zx_case(lows[i].name, test_low, &lows[i]);
+    tests[n++] = zx_case("the type of gradients", test_type, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -233,6 +233,8 @@ static void test_json(void **state ZX_UNUSED)
     all[2].device_bytes = (UINT64_C(1) << 53) + 1;
     snprintf(all[2].name, sizeof all[2].name, "a \"name\"\n");
     for (uint32_t k = 1; k < ZX_KIND_COUNT; k++) all[2].rates[k] = 1e9 / k; // the first: unknown
+    all[2].bf16 = (zx_rates_16){.flops = 3e12, .flops_tn = 1e12, .sum = 7e9, .rates = {1e9, 2e9}};
+    all[2].fp16 = (zx_rates_16){.flops = 1e11, .near = 5e9, .update = 1e10, .rates = {0, 0, 1e8}};
     for (size_t i = 0; i < ZX_COUNT(all); i++) {
         zx_text text = {0}, again = {0};
         zx_machine_put(&all[i], &text);
@@ -244,6 +246,8 @@ static void test_json(void **state ZX_UNUSED)
         assert_true(memcmp(&back.gather, &all[i].gather, sizeof back.gather) == 0);
         assert_true(memcmp(&back.reduce, &all[i].reduce, sizeof back.reduce) == 0);
         assert_true(memcmp(back.rates, all[i].rates, sizeof back.rates) == 0);
+        assert_true(memcmp(&back.bf16, &all[i].bf16, sizeof back.bf16) == 0);
+        assert_true(memcmp(&back.fp16, &all[i].fp16, sizeof back.fp16) == 0);
         zx_text_free(&text);
         zx_text_free(&again);
     }
