@@ -22,8 +22,8 @@
 
 #define PIECES 256    // that are looked at, of one kind of work
 #define LASTS 2.4     // seconds of all work, or
-#define ROUNDS 12     // as many rounds as this where others use the cores,
-#define MOST_LASTS 8  // but no more seconds than this
+#define ROUNDS 8      // as many rounds as this where others use the cores,
+#define MOST_LASTS 4  // but no more seconds than this
 #define TIMED 2       // pieces of a work in a round, after one that only warms up
 #define MOST_TEAMS 16 // ranks that work at the same time
 #define ELEMENTS (1 << 20)

@@ -6,7 +6,7 @@
 #include "sched/machine.h"
 
 // Measures what `ranks` ranks of `threads` threads reach on this host, all at work at the same
-// time; takes 3 seconds, up to 9 where others use the cores. E_DEVICE where threads or memory can't
+// time; takes 3 seconds, up to 5 where others use the cores. E_DEVICE where threads or memory can't
 // be had.
 zx_status zx_calibrate(uint32_t ranks, uint32_t threads, zx_machine *out, zx_err *err);
 
