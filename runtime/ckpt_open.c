@@ -297,12 +297,12 @@ zx_status zx_ckpt_match(zx_ckpt *c, const zx_ckpt *want, const zx_plan *plan, zx
     for (uint32_t i = 0; i < want->n; i++) {
         const key probe = {&want->tensors[i], 0};
         const key *found = c->n > 0 ? bsearch(&probe, keys, c->n, sizeof *keys, by_name) : NULL;
+        if (found != NULL) used[found->at] = true;
         if (check_pair(c, &want->tensors[i], found, mem, err) != ZX_OK || found == NULL) continue;
         tensor[place(plan->n_units, want->tensors[i].held)] = found->at;
-        used[found->at] = true;
     }
     for (uint32_t i = 0; i < c->n; i++)
-        if (!used[i] && err->code == ZX_OK)
+        if (!used[i])
             ZX_FAIL(err, ZX_E_DATA, "it has a %s '%s', which the run doesn't have",
                     c->tensors[i].part, zx_text_safe(mem, c->tensors[i].name));
     *out = (zx_ckpt_values){c, plan->n_units, tensor};

@@ -138,6 +138,14 @@ static void put_state(const zx_ckpt *c, zx_arena *mem, zx_text *out)
     zx_text_put(out, "\n");
 }
 
+// Under any of its names.
+static bool is_asked_for(const zx_tensor_entry *e, const char *glob)
+{
+    bool is = glob == NULL || zx_text_match(glob, e->name);
+    for (uint32_t k = 0; k < e->n_aliases && !is; k++) is = zx_text_match(glob, e->aliases[k]);
+    return is;
+}
+
 static const char *nearest(const zx_tensors *t, const char *name, zx_arena *mem)
 {
     const char **names = ZX_NEW(mem, const char *, t->n);
@@ -156,7 +164,7 @@ static zx_status show(zx_tensors *t, const char *glob, void *chunk, zx_arena *me
     if (t->is_ckpt) put_state(&t->ckpt, mem, &out);
     for (uint32_t i = 0; i < t->n && st == ZX_OK; i++) {
         found f;
-        if (glob != NULL && !zx_text_match(glob, t->at[i].name)) continue;
+        if (!is_asked_for(&t->at[i], glob)) continue;
         st = look(t, i, chunk, &f, err);
         put_row(&t->at[i], &f, glob != NULL, mem, &out);
         elements += (uint64_t)zx_shape_count(&t->at[i].type.shape);

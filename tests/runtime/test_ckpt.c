@@ -53,6 +53,22 @@ int fsync(int fd) // counted and left out: the disk is slow, and no power fails 
     (void)fd;
     return strikes() ? -1 : 0;
 }
+int open(const char *path, int flags, ...)
+{
+    va_list ap;
+    va_start(ap, flags);
+    const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(ap, mode_t) : 0;
+    va_end(ap);
+    if ((flags & O_CREAT) != 0 && strncmp(path, "/tmp/", 5) == 0 && strikes()) return -1;
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+static _Atomic uint64_t bytes_read; // by pread
+ssize_t pread(int fd, void *bytes, size_t n, off_t at)
+{
+    const ssize_t got = syscall(SYS_pread64, fd, bytes, n, at);
+    if (got > 0) bytes_read += (uint64_t)got;
+    return got;
+}
 int rename(const char *from, const char *to)
 {
     return strikes() ? -1 : (int)syscall(SYS_rename, from, to);
@@ -210,9 +226,29 @@ static void empty_folder(void)
     mkdir(folder, 0777);
 }
 
+static bool there(const char *name)
+{
+    struct stat info;
+    return stat(path_of(folder, name), &info) == 0;
+}
+
 // ---- every call of the system -------------------------------------------------------------------
 
-// Saves step 2 beside step 1 in a process of its own; false: the k-th call didn't come to be.
+static const struct fault_row {
+    const char *name;
+    fault how;
+    bool beside;
+    bool again; // steps 2 and 3 are there, of a run that isn't gone on with
+} fault_rows[] = {{"each call fails", FAIL, false, false},
+                  {"the disk is full", FULL, false, false},
+                  {"killed", KILL, false, false},
+                  {"each call fails beside a step", FAIL, true, false},
+                  {"the disk is full beside a step", FULL, true, false},
+                  {"killed beside a step", KILL, true, false},
+                  {"each call fails where others are set aside", FAIL, false, true},
+                  {"killed where others are set aside", KILL, false, true}};
+
+// Saves step 2 behind step 1 in a process of its own; false: the k-th call didn't come to be.
 static bool save_with_fault(fault how, bool beside, int k, bool *saved)
 {
     const pid_t pid = wait_fork();
@@ -235,16 +271,6 @@ static bool save_with_fault(fault how, bool beside, int k, bool *saved)
     return WEXITSTATUS(status) != 100;
 }
 
-static const struct fault_row {
-    const char *name;
-    fault how;
-    bool beside;
-} fault_rows[] = {{"each call fails", FAIL, false},
-                  {"the disk is full", FULL, false},
-                  {"killed", KILL, false},
-                  {"each call fails beside a step", FAIL, true},
-                  {"killed beside a step", KILL, true}};
-
 static void test_fault(void **state)
 {
     const struct fault_row *row = *state;
@@ -254,16 +280,22 @@ static void test_fault(void **state)
         empty_folder();
         saver one = {.o = {.ranks = 2, .graph = {.buffer = true}, .steps = 1}, .as = 1};
         save_fine(&one);
+        for (uint64_t as = 2; as <= 3 && row->again; as++) {
+            saver later = {.o = {.ranks = 1, .untrained = true}, .as = as};
+            save_fine(&later);
+        }
         struck = save_with_fault(row->how, row->beside, k, &saved);
-        const uint64_t is = newest_whole(folder);
-        if (is != 2 && (saved || is != 1))
+        const uint64_t is = newest_whole(folder), was = row->again ? 3 : 1;
+        if (is != 2 && (saved || is != was))
             fail_msg("call %d: the newest whole one is of step %lld", k, (long long)is);
         if (row->how != KILL && !saved && is == 1 && access(path_of(folder, "step-2"), F_OK) == 0)
             fail_msg("call %d: a checkpoint that nothing names stays", k);
+        if (!struck && row->again && (!there("step-2.aside") || !there("step-3.aside")))
+            fail_msg("what was set aside isn't there");
         // What is left doesn't keep the next one from being saved.
         saver three = {
             .o = {.ranks = 1, .graph = {.buffer = true}, .steps = 1}, .as = 3, .keep = 1};
-        if (k % 7 != 1) continue;
+        if (k % 7 != 1 || row->again) continue;
         save_fine(&three);
         assert_int_equal(newest_whole(folder), 3);
     }
@@ -482,6 +514,32 @@ static void test_cut(void **state)
     assert_true(hash_all(path_of(folder, "step-5")) == hash_all(path_of(folder, "step-6")));
 }
 
+// Each rank reads what it will hold and nothing else: of all that is cut every byte is read once,
+// of buffers twice by each: them and a step's copies of them.
+static void test_reads(void **state)
+{
+    (void)state;
+    empty_folder();
+    saver first = {.o = {.ranks = 2, .graph = {.buffer = true}}, .as = 1};
+    save_fine(&first);
+    zx_arena mem = {0};
+    zx_ckpt c;
+    zx_err err = {0};
+    uint64_t want = 0;
+    assert_zx_ok(zx_ckpt_open(path_of(folder, "step-1"), &mem, &c, &err), &err);
+    for (uint32_t i = 0; i < c.n; i++)
+        want += zx_type_bytes(&c.tensors[i].type) *
+                (strcmp(c.tensors[i].part, "buffer") == 0 ? 2 * 3 : 1);
+    zx_ckpt_close(&c);
+    zx_arena_free(&mem);
+    saver again = {.o = {.ranks = 3, .stage = STAGE_3, .graph = first.o.graph, .untrained = true},
+                   .from = path_of(folder, "step-1"),
+                   .as = 2};
+    bytes_read = 0;
+    save_fine(&again);
+    assert_int_equal(bytes_read, want);
+}
+
 static void test_pieces(void **state)
 {
     static const int64_t counts[] = {0, 1, 3, 7, 10, 104, 767, 1000, INT64_C(1) << 61};
@@ -519,12 +577,6 @@ static void test_hash(void **state)
 }
 
 // ---- which of several ---------------------------------------------------------------------------
-
-static bool there(const char *name)
-{
-    struct stat info;
-    return stat(path_of(folder, name), &info) == 0;
-}
 
 static void save_as(uint64_t step, uint64_t keep)
 {
@@ -790,8 +842,8 @@ int main(void)
         cmocka_unit_test(test_pieces),       cmocka_unit_test(test_hash),
         cmocka_unit_test(test_keep),         cmocka_unit_test(test_spoilt),
         cmocka_unit_test(test_odd_manifest), cmocka_unit_test(test_made),
-        cmocka_unit_test(test_made_fault)};
-    size_t n = 7;
+        cmocka_unit_test(test_made_fault),   cmocka_unit_test(test_reads)};
+    size_t n = 8;
     for (size_t i = 0; i < ZX_COUNT(fault_rows); i++)
         tests[n++] = (struct CMUnitTest){fault_rows[i].name, test_fault, NULL, NULL,
                                          (void *)(uintptr_t)&fault_rows[i]};
