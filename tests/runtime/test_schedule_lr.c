@@ -113,6 +113,45 @@ static void refused(void **state)
     zx_arena_free(&mem);
 }
 
+// Warm-ups of 0, 1 and 2 steps, by logarithm and by a line, in a run of twice the total: refused by
+// name, or a rate that is a number from 0 to the highest at every step, and that of the end behind
+// it.
+static void short_warmups_have_rates(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
+    static const char *const ways[] = {"log", "linear"};
+    for (uint32_t i = 0; i < 18; i++) {
+        const char *type = types[i / 6], *way = ways[i / 3 % 2];
+        const uint32_t warm = i % 3, total = 10;
+        char json[256];
+        zx_arena mem = {0};
+        zx_err err = {0};
+        zx_config c;
+        zx_optim o;
+        snprintf(json, sizeof json,
+                 "{\"scheduler\": {\"type\": \"%s\", \"params\": {%s\"warmup_num_steps\": %u, "
+                 "\"warmup_type\": \"%s\"}}}",
+                 type, i < 6 ? "" : "\"total_num_steps\": 10, ", warm, way);
+        const zx_status st = resolve(json, &mem, &c, &o, &err);
+        if (st == ZX_OK) {
+            for (uint64_t k = 0; k < 2 * total; k++) {
+                const double lr = zx_lr_at(&o.schedule, k);
+                if (!(lr >= 0 && lr <= 1e-3)) fail_msg("%s: step %d: %g", json, (int)k + 1, lr);
+            }
+            const double end = zx_lr_at(&o.schedule, total + 1); // the first two steps are alike
+            for (uint64_t k = total + 1; k < 2 * total; k++)
+                assert_true(zx_lr_at(&o.schedule, k) == end);
+            if (i < 6 ? end != 1e-3 : end > 1.001e-7) fail_msg("%s ends at %.17g", json, end);
+        } else {
+            assert_int_equal(warm, 0);
+            assert_true(causes_have(&err, "warmup_num_steps"));
+        }
+        zx_config_close(&c);
+        zx_arena_free(&mem);
+    }
+}
+
 static const struct run_row {
     const char *name, *json;
     uint64_t steps;
@@ -201,12 +240,13 @@ static void run(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(goldens) + ZX_COUNT(refusals) + ZX_COUNT(runs)];
+    struct CMUnitTest tests[ZX_COUNT(goldens) + ZX_COUNT(refusals) + ZX_COUNT(runs) + 1];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(goldens); i++)
         tests[n++] = zx_case(goldens[i].name, golden, &goldens[i]);
     for (size_t i = 0; i < ZX_COUNT(refusals); i++)
         tests[n++] = zx_case(refusals[i].name, refused, &refusals[i]);
     for (size_t i = 0; i < ZX_COUNT(runs); i++) tests[n++] = zx_case(runs[i].name, run, &runs[i]);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(short_warmups_have_rates);
     return cmocka_run_group_tests_name("runtime.schedule_lr", tests, NULL, NULL);
 }
