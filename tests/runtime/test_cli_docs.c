@@ -108,6 +108,48 @@ static void own_keys_have_an_example(void **state)
     free(shown);
 }
 
+// ---- tests/REPORTS.md ---------------------------------------------------------------------------
+
+// Reads the source of the test `program`.
+static void read_test(const char *program, char *text, size_t room)
+{
+    char path[300];
+    const char *dot = strchr(program, '.');
+    assert_non_null(dot);
+    snprintf(path, sizeof path, "%s/tests/%.*s/test_%s.c", ZX_SOURCE, (int)(dot - program), program,
+             dot + 1);
+    cli_read(path, text, room);
+}
+
+// Programs are between backquotes; what is in quotes behind one is in its source.
+static void reports_name_tests_that_there_are(void **state)
+{
+    (void)state;
+    static char doc[30000], test[100000];
+    uint32_t rows = 0;
+    cli_read(ZX_SOURCE "/tests/REPORTS.md", doc, sizeof doc);
+    for (const char *row = doc; (row = strstr(row, "\n| B")) != NULL; rows++) {
+        const char *end = strchr(++row, '\n'), *at = row;
+        uint32_t names = 0;
+        test[0] = '\0';
+        while ((at = strpbrk(at, "`\"")) != NULL && at < end) {
+            char word[128];
+            const char close[2] = {*at, '\0'};
+            const size_t n = strcspn(at + 1, close);
+            snprintf(word, sizeof word, "%.*s", (int)n, at + 1);
+            if (*at == '`') {
+                read_test(word, test, sizeof test);
+            } else {
+                if (strstr(test, word) == NULL) fail_msg("no '%s': %.*s", word, 80, row);
+                names++;
+            }
+            at += n + 2;
+        }
+        if (names == 0) fail_msg("no test: %.*s", 80, row);
+    }
+    assert_true(rows > 30);
+}
+
 // ---- files --------------------------------------------------------------------------------------
 
 // 8 samples of `each` numbers below `below`.
@@ -182,7 +224,7 @@ int main(int argc, char **argv)
         zx_text_free(&all);
         return 0;
     }
-    struct CMUnitTest tests[ZX_CMD_COUNT + 2];
+    struct CMUnitTest tests[ZX_CMD_COUNT + 3];
     size_t n = 0;
     for (unsigned c = 0; c < ZX_CMD_COUNT; c++) {
         const char *word = zx_command_word((zx_command)c);
@@ -190,5 +232,6 @@ int main(int argc, char **argv)
     }
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(commands_are_documented);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(own_keys_have_an_example);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(reports_name_tests_that_there_are);
     return cmocka_run_group_tests(tests, make_files, cli_teardown);
 }
