@@ -100,6 +100,23 @@ static bool no_decay_rates(const zx_config *c)
     return is_cycle(c) && !rate && !momentum;
 }
 
+// Whether a group of parameters has a rate of its own, which is a multiple of the optimizer's.
+static bool rates_of_groups(const zx_config *c)
+{
+    const json_t *groups = zx_config_get(c, "zerox.param_groups")->json;
+    for (size_t i = 0; i < json_array_size(groups); i++)
+        if (json_object_get(json_array_get(groups, i), "lr") != NULL) return true;
+    return false;
+}
+
+static bool rates_of_schedule(const zx_config *c)
+{
+    const zx_config_value *max = get(c, SCHEDULE("warmup_max_lr"));
+    if (!get(c, "scheduler.type")->has || is_word(c, "scheduler.type", "WarmupCosineLR"))
+        return false;
+    return !(max->has && max->r == get(c, OPTIM("lr"))->r) && !rates_of_groups(c);
+}
+
 // ---- rules --------------------------------------------------------------------------------------
 
 static const struct rule {
@@ -125,6 +142,7 @@ static const struct rule {
     {OPTIM("torch_adam"), l2_decay, "it says what weight_decay of AdamW is"},
     {OPTIM("dampening"), no_momentum, "the momentum is 0"},
     {OPTIM("betas"), beta_moves, "OneCycle moves beta1 and holds beta2 at 0.99 (cycle_momentum)"},
+    {OPTIM("lr"), rates_of_schedule, "the schedule has rates of its own"},
     {SCHEDULE("cycle_min_mom"), beta_rests, "cycle_momentum is false"},
     {SCHEDULE("cycle_max_mom"), beta_rests, "cycle_momentum is false"},
     {SCHEDULE("decay_mom_rate"), beta_rests, "cycle_momentum is false"},

@@ -213,15 +213,6 @@ static void note_total(zx_config *c, const zx_lr_schedule *s, uint64_t steps, zx
                 total, run, zx_lr_at(s, steps - 1));
 }
 
-// Whether a group of parameters has a rate of its own, which is a multiple of the optimizer's.
-static bool rates_of_groups(const zx_config *c)
-{
-    const json_t *groups = zx_config_get(c, "zerox.param_groups")->json;
-    for (size_t i = 0; i < json_array_size(groups); i++)
-        if (json_object_get(json_array_get(groups, i), "lr") != NULL) return true;
-    return false;
-}
-
 zx_status zx_config_schedule_steps(zx_config *c, uint64_t steps, zx_optim *optim, zx_notes *notes,
                                    zx_err *err)
 {
@@ -244,12 +235,6 @@ zx_status zx_config_schedule_steps(zx_config *c, uint64_t steps, zx_optim *optim
                 path_of(c, "warmup_num_steps"), (unsigned long long)n);
     }
     note_total(c, s, steps, notes);
-    if (s->kind != ZX_LR_CONSTANT && !rates_of_groups(c) &&
-        zx_config_get(c, "optimizer.params.lr")->from == ZX_FROM_FILE &&
-        s->kind != ZX_LR_WARMUP_COSINE &&
-        (has_total || s->kind == ZX_LR_WARMUP ? s->max != optim->lr : true))
-        zx_note(notes, c->mem, "optimizer.params.lr %g has no effect: %s has rates of its own",
-                optim->lr, zx_lr_kind_name(s->kind));
     if (s->kind == ZX_LR_ONE_CYCLE && !s->momentum && param(c, "cycle_momentum")->b)
         zx_note(notes, c->mem, "%s has no effect: %s has no betas", path_of(c, "cycle_momentum"),
                 zx_config_get(c, "optimizer.type")->text);

@@ -12,6 +12,11 @@ enum { // bits of the commands' column
 
 // ---- noted --------------------------------------------------------------------------------------
 
+static bool is_one_of(const char *word, const char *a, const char *b)
+{
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0;
+}
+
 static bool only_predicts(const zx_job *job)
 {
     return !zx_given(job->o, ZX_OPT_EXECUTE);
@@ -35,7 +40,7 @@ static bool alone(const zx_job *job)
 static bool elsewhere(const zx_job *job)
 {
     const char *machine = zx_given_text(job->o, ZX_OPT_MACHINE);
-    return machine != NULL && strcmp(machine, "host") != 0 && strcmp(machine, "constants") != 0;
+    return machine != NULL && !is_one_of(machine, "host", "constants");
 }
 
 void zx_job_note_options(zx_job *job)
@@ -82,6 +87,49 @@ static bool has_batch_norm(size_t n, Onnx__NodeProto *const *nodes)
     return false;
 }
 
+// Dropout, and tensors that the model has made at its start.
+static bool has_random(size_t n, Onnx__NodeProto *const *nodes)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *op = nodes[i]->op_type;
+        if (strstr(op, "Random") != NULL || strstr(op, "Dropout") != NULL ||
+            is_one_of(op, "Bernoulli", "Multinomial"))
+            return true;
+        for (size_t k = 0; k < nodes[i]->n_attribute; k++) {
+            const Onnx__GraphProto *body = nodes[i]->attribute[k]->g;
+            if (body != NULL && has_random(body->n_node, body->node)) return true;
+        }
+    }
+    return false;
+}
+
+static bool is_made_up(const zx_data *data)
+{
+    zx_text text = {0};
+    if (data != NULL) zx_data_describe(data, &text);
+    const bool made_up = text.n > 0 && strstr(text.at, "synthetic") != NULL;
+    zx_text_free(&text);
+    return made_up;
+}
+
+// Of a training run: nobody draws a number. Where that isn't sure nothing is said.
+static void note_seed(zx_job *job)
+{
+    const Onnx__ModelProto *m = job->file.model;
+    const zx_options *o = job->o;
+    bool random = has_random(m->graph->n_node, m->graph->node) || is_made_up(job->data) ||
+                  zx_given(o, ZX_OPT_SHUFFLE);
+    for (size_t i = 0; i < m->n_functions; i++)
+        random |= has_random(m->functions[i]->n_node, m->functions[i]->node);
+    for (uint32_t i = 0; i < o->value[ZX_OPT_EVAL_DATA].n; i++)
+        random |= strstr(o->value[ZX_OPT_EVAL_DATA].text[i], "synthetic") != NULL;
+    if (random || zx_config_get(&job->config, "zerox.eval.data")->has) return;
+    if (o->command == ZX_CMD_TRAIN && zx_given(o, ZX_OPT_SEED) && !zx_given(o, ZX_OPT_RESUME))
+        zx_note(&job->notes, &job->mem,
+                "--seed has no effect: the model drops nothing out, nor are samples shuffled or "
+                "made up");
+}
+
 void zx_job_note_model(zx_job *job)
 {
     const Onnx__ModelProto *m = job->file.model;
@@ -93,6 +141,7 @@ void zx_job_note_model(zx_job *job)
     if (!has && !normal)
         zx_note(&job->notes, &job->mem,
                 "zerox.batch_norm has no effect: the model has no BatchNormalization");
+    note_seed(job);
     if (job->data != NULL && zx_given(job->o, ZX_OPT_SHUFFLE) && zx_data_epoch(job->data) == 0)
         zx_note(&job->notes, &job->mem,
                 "--shuffle has no effect: every input is generated, there are no samples to put "

@@ -56,7 +56,8 @@ static inline const effect_outcome *effect_run(const char *command, const char *
     snprintf(words, sizeof words, "%s", command);
     for (char *at = strtok(words, " "); at != NULL && n + 6 < CLI_ARGS; at = strtok(NULL, " "))
         args[n++] = at;
-    if (strncmp(command, "train ", 6) == 0 && strstr(command, " --out ") == NULL) {
+    const bool placed = strstr(command, " --out ") != NULL || strstr(command, " --resume ") != NULL;
+    if (strncmp(command, "train ", 6) == 0 && !placed) {
         args[n++] = "--out";
         args[n++] = o->folder;
     }

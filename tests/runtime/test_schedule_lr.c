@@ -187,7 +187,8 @@ static const struct run_row {
      "ends within the warm-up of 1000 steps", 0, 1e-3 * 0.15904041823988746, NULL},
     {"the optimizer's rate counts for nothing",
      "{\"optimizer\": {\"params\": {\"lr\": 1}}, \"scheduler\": {\"type\": \"LRRangeTest\"}}", 1,
-     NULL, "optimizer.params.lr 1 has no effect", 1e-3, 1e-3, NULL},
+     NULL, "optimizer.params.lr has no effect: the schedule has rates of its own", 1e-3, 1e-3,
+     NULL},
     {"but for the rates of groups, which are multiples of it",
      "{\"optimizer\": {\"params\": {\"lr\": 1}}, \"scheduler\": {\"type\": \"LRRangeTest\"}, "
      "\"zerox\": {\"param_groups\": [{\"max_dims\": 1, \"lr\": 2}]}}",
@@ -217,6 +218,7 @@ static void run(void **state)
     zx_config c;
     zx_optim o;
     assert_zx_ok(resolve(row->json, &mem, &c, &o, &err), &err);
+    zx_config_idle(&c, &notes);
     const zx_status st = zx_config_schedule_steps(&c, row->steps, &o, &notes, &err);
     if (row->cause != NULL) {
         assert_int_equal(st, ZX_E_USAGE);
