@@ -536,9 +536,7 @@ static int launch(const zx_options *o, const zx_resume *resume, zx_err *err)
         st = zx_launch_who(devices, &who, err); // a rank a device
     if (st != ZX_OK) return zx_status_exit(st);
     who.say = zx_cmd_note;
-    // A run outlives who was looking at it; a file that can't grow is an error with a sentence.
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN); // a run outlives who was looking at it
     if (who.note[0] != '\0' && who.rank == 0) zx_cmd_say("note: %s", who.note);
     train_call call = {o, resume, &who, backend, devices, timeout_seconds};
     return zx_launch_run(&who, train_rank, &call, err);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,7 @@ int main(int argc, char **argv)
     zx_options o;
     zx_err err = {0};
     open_standard();
+    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error with a sentence
     const zx_status st = zx_options_parse(argc, argv, &mem, &o, &err);
     const bool trains = o.command == ZX_CMD_TRAIN || zx_given(&o, ZX_OPT_EXECUTE);
     if (st == ZX_OK && trains && !o.help && !o.version) wait_asleep(argv);

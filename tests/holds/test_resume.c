@@ -216,10 +216,15 @@ static void interrupted(void **state)
 static void killed(void **state)
 {
     (void)state;
-    const int status = cut_off("kill", "--save-every 2 --save-async", SIGKILL, 7);
+    int status = cut_off("kill", "--save-every 2 --save-async", SIGKILL, 7);
     assert_true(WIFSIGNALED(status));
     usleep(100000); // all of the group were killed, one was waited for
     expect_same_after("kill");
+    // Most of its time it writes, publishes and removes: the newest one alone stays.
+    status = cut_off("kill1", "--save-every 1 --keep 1 --save-async", SIGKILL, 5);
+    assert_true(WIFSIGNALED(status));
+    usleep(100000);
+    expect_same_after("kill1");
 }
 
 // One process a folder, whatever it is asked to do there; and none that is gone.

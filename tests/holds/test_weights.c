@@ -269,6 +269,28 @@ static void test_word(void **state)
     assert_int_not_equal(access("no", F_OK), 0); // what fails leaves nothing behind
 }
 
+// A file that may not grow, as on a full disk: said, and nothing is left of any kind of TO.
+static void no_room(void **state)
+{
+    static const char *const into[] = {"no --model m.onnx", "no.safetensors", "no.onnx",
+                                       "no --shard-size 5GB"};
+    (void)state;
+    for (size_t i = 0; i < ZX_COUNT(into); i++) {
+        char line[400];
+        snprintf(
+            line, sizeof line,
+            "{ ulimit -f 0; " ZX_PROGRAM
+            " convert run %s; echo code $?; } 2>&1 | cat >room.err; cp room.err room.out; rmdir "
+            "no 2>room.none; test -z \"$(ls -d no* 2>room.none)\"",
+            into[i]);
+        const int status = system(line);
+        expect("room", "cannot write no");
+        expect("room", "File too large");
+        expect("room", "code 1\n");
+        if (status != 0) fail_msg("%s: something is left", into[i]);
+    }
+}
+
 // Weights alone as a run that has done no step: going on from there is beginning with them.
 static void into_checkpoint(void **state)
 {
@@ -422,7 +444,7 @@ static void tied(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(init_rows) + ZX_COUNT(word_rows) + 7];
+    struct CMUnitTest tests[ZX_COUNT(init_rows) + ZX_COUNT(word_rows) + 8];
     size_t n = 0;
     for (size_t i = 0; i < ZX_COUNT(init_rows); i += test_few() ? 2 : 1)
         tests[n++] = zx_case(init_rows[i].name, test_init, &init_rows[i]);
@@ -432,6 +454,7 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(init_from_the_latest);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(convert);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(into_checkpoint);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(no_room);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(tied);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(into_onnx);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(beside_onnx);
