@@ -32,6 +32,9 @@
 #define MANY_ALL 20000
 #define MANY_EACH 5000
 #define STEP UINT64_C(2000)
+// The last addresses are looked for so much longer than others; spans that share such efforts.
+#define EFFORT 8
+#define HARD 48000
 
 typedef struct maker {
     const zx_graph *g;
@@ -62,6 +65,7 @@ typedef struct search {
     uint64_t *above; // by step: what ends above the limit, of the layout at hand
     uint64_t least;  // bytes of the most crowded step
     uint32_t apart;  // so many micro-batches in a row have addresses of their own; 0: none
+    bool hard;       // addresses are looked for longer
     bool quick;      // less is tried
     found now, best; // best: of those whose addresses fit
     uint64_t *best_base;
@@ -85,6 +89,7 @@ static zx_status lay(search *s, found *f, zx_err *err)
     zx_solution_write(&s->p, &f->x, &f->s);
     ZX_TRY(zx_schedule_finish(&f->s, &mended, err));
     ZX_ASSERT(mended == 0);
+    if (s->hard) f->s.effort = 1 + (f->s.n_spans < HARD / EFFORT ? EFFORT : HARD / f->s.n_spans);
     const uint64_t budget = s->goal > UINT64_MAX - k->held ? UINT64_MAX : k->held + s->goal;
     if (s->apart > 0)
         zx_schedule_place_apart(&f->s, s->apart, budget);
@@ -249,6 +254,7 @@ static bool is_even(const search *s)
 static zx_status tighten(search *s, zx_err *err)
 {
     s->goal = 0;
+    s->hard = true;
     for (s->apart = s->best_apart; s->apart <= most_apart(s) && !is_even(s); s->apart += 2) {
         found *f = again(s);
         ZX_TRY(lay(s, f, err));
@@ -274,7 +280,7 @@ static zx_status attempt_all(search *s, bool quick, zx_err *err)
 
 static void open_search(maker *k, uint64_t limit, search *s)
 {
-    *s = (search){.k = k, .p = k->p, .limit = limit, .goal = limit};
+    *s = (search){.k = k, .p = k->p, .limit = limit, .goal = k->steady ? 0 : limit};
     s->base = ZX_NEW(&k->kept, uint64_t, k->p.n_steps + 1);
     s->above = ZX_NEW(&k->kept, uint64_t, k->p.n_steps + 1);
     s->best_base = ZX_NEW(&k->kept, uint64_t, k->p.n_steps + 1);

@@ -186,12 +186,14 @@ static void try_matches(search *s)
 }
 
 // Ever lower, in steps that are a part of the way down: a low layout is easier to mend from one
-// that is hardly higher. What doesn't succeed is tried half as far.
+// that is hardly higher. What doesn't succeed is tried half as far, with more
+// effort also in another manner.
 static void mend(search *s, uint32_t effort)
 {
     const uint64_t work = s->p.n * MENDING * effort, end = s->p.work + work;
     zx_mender *m = zx_mender_make(&s->p, s->near);
     uint64_t step = s->enough / STEP + s->p.grid;
+    uint32_t manner = 0;
     while (s->top > s->enough && s->p.work < end) {
         uint64_t goal = s->top - s->enough > step ? s->top - step : s->enough;
         if (goal > s->top - 1) goal = s->top - 1;
@@ -199,7 +201,9 @@ static void mend(search *s, uint32_t effort)
         const bool lower = zx_mend(m, goal, (end - s->p.work) / 2 + 1);
         if (lower) keep(s);
         if (!lower && step < s->p.grid) break;
-        if (!lower) step /= 2;
+        if (lower) continue;
+        step /= 2;
+        if (effort > 1) zx_mender_start(m, ++manner);
     }
 }
 

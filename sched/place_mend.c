@@ -2,7 +2,7 @@
 //
 // What ends too high is taken out and put where the least is in its way, which is taken out in
 // turn, the largest first. What was thrown out often is thrown out ever less readily, so nothing
-// goes around in circles for long.
+// goes around in circles for long. Which prices do well is chance: there are several manners.
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>
@@ -12,18 +12,30 @@
 #define DIGIT 8 // bits
 #define SPAN 24 // bits of a change that name its span
 
+static const struct manner {
+    uint32_t bytes, steps; // quarters: powers that they have in the price of taking it out
+    bool harder;           // the price grows with the square of how often it was
+    bool sooner;           // what was taken out often is put back first
+}
+// Not bytes alone: then many small ones would go in the place of a large one, and each of them has
+// to find another.
+manners[] = {
+    {2, 4, false, false}, {2, 4, true, true}, {3, 4, false, true}, {3, 4, true, false},
+    {2, 3, false, true},  {3, 3, true, true}, {4, 4, true, true},  {2, 2, true, false},
+};
+
 // ---- taking out and putting in ------------------------------------------------------------------
 
 // Of what is in the way, as an address rises: twice the address, and 1 where a span comes (what
 // touches isn't in the way); then the span.
 typedef uint64_t change;
 
-typedef struct piece { // a span
-    uint64_t lo, size; // in grids
-    double price;      // of taking it out; the first time, and this time
-    double first;
-    uint32_t thrown; // how often it was taken out
-    bool out;        // it has no address now
+typedef struct piece {   // a span
+    uint64_t lo, grids;  // address and size
+    double price, first; // of taking it out: this time, the first time
+    double rank, size;   // highest first, of those that are out: now, at first
+    uint32_t thrown;     // how often it was taken out
+    bool out;            // it has no address now
 } piece;
 
 struct zx_mender {
@@ -34,6 +46,7 @@ struct zx_mender {
     uint32_t n_near, *near; // spans that share a step with the one at hand
     change *changes, *sorted;
     uint64_t *was;
+    struct manner manner;
 };
 
 static void find_near(zx_mender *m, uint32_t span)
@@ -45,14 +58,9 @@ static void find_near(zx_mender *m, uint32_t span)
         if (!m->pieces[list[k]].out) m->near[m->n_near++] = list[k];
 }
 
-static double size_of(const zx_placing *p, uint32_t span)
-{
-    return (double)p->bytes[span] * (double)p->steps[span];
-}
-
 static bool sooner(const zx_mender *m, uint32_t a, uint32_t b)
 {
-    const double x = size_of(m->p, a), y = size_of(m->p, b);
+    const double x = m->pieces[a].rank, y = m->pieces[b].rank;
     return x != y ? x > y : a < b;
 }
 
@@ -99,7 +107,7 @@ static void sort(zx_mender *m, uint32_t n)
 // is in its way at address 0.
 static uint32_t list_changes(zx_mender *m, uint32_t span, uint32_t *count, double *price)
 {
-    const uint64_t size = m->pieces[span].size;
+    const uint64_t size = m->pieces[span].grids;
     uint32_t n = 0;
     *count = 0;
     *price = 0;
@@ -112,7 +120,7 @@ static uint32_t list_changes(zx_mender *m, uint32_t span, uint32_t *count, doubl
             *price += x->price;
             ++*count;
         }
-        m->changes[n++] = (2 * (x->lo + x->size)) << SPAN | i;
+        m->changes[n++] = (2 * (x->lo + x->grids)) << SPAN | i;
     }
     sort(m, n);
     m->p->work += n;
@@ -153,12 +161,14 @@ static void place(zx_mender *m, uint32_t span, uint64_t most)
     const zx_placing *p = m->p;
     find_near(m, span);
     const uint64_t at = cheapest(m, span, most - p->bytes[span]);
-    const uint64_t lo = at / p->grid, hi = lo + m->pieces[span].size;
+    const uint64_t lo = at / p->grid, hi = lo + m->pieces[span].grids;
     for (uint32_t k = 0; k < m->n_near; k++) {
         const uint32_t i = m->near[k];
         piece *x = &m->pieces[i];
-        if (x->lo >= hi || x->lo + x->size <= lo) continue;
-        x->price = x->first * (1.0 + ++x->thrown);
+        if (x->lo >= hi || x->lo + x->grids <= lo) continue;
+        const double times = 1.0 + ++x->thrown;
+        x->price = x->first * (m->manner.harder ? times * times : times);
+        if (m->manner.sooner) x->rank = x->size * times;
         push(m, i);
     }
     p->offset[span] = at;
@@ -172,18 +182,38 @@ zx_mender *zx_mender_make(zx_placing *p, zx_near *near)
     m->p = p;
     m->all = near;
     m->pieces = ZX_NEW(p->mem, piece, p->n);
-    for (uint32_t i = 0; i < p->n; i++) {
-        // Not its size: then many small ones would go in the place of a large one, and each of them
-        // has to find another.
-        const double price = sqrt((double)p->bytes[i]) * (double)p->steps[i];
-        m->pieces[i] = (piece){.size = p->bytes[i] / p->grid, .price = price, .first = price};
-    }
     m->heap = ZX_NEW(p->mem, uint32_t, p->n);
     m->near = ZX_NEW(p->mem, uint32_t, p->n);
     m->changes = ZX_NEW(p->mem, change, 2 * (size_t)p->n);
     m->sorted = ZX_NEW(p->mem, change, 2 * (size_t)p->n);
     m->was = ZX_NEW(p->mem, uint64_t, p->n);
+    zx_mender_start(m, 0);
     return m;
+}
+
+// By roots, which are the same numbers everywhere.
+static double power(double x, uint32_t quarters)
+{
+    double product = 1;
+    if (quarters & 4) product *= x;
+    if (quarters & 2) product *= sqrt(x);
+    if (quarters & 1) product *= sqrt(sqrt(x));
+    return product;
+}
+
+void zx_mender_start(zx_mender *m, uint32_t manner)
+{
+    const zx_placing *p = m->p;
+    m->manner = manners[manner % ZX_COUNT(manners)];
+    for (uint32_t i = 0; i < p->n; i++) {
+        const double bytes = (double)p->bytes[i], steps = (double)p->steps[i];
+        const double price = power(bytes, m->manner.bytes) * power(steps, m->manner.steps);
+        m->pieces[i] = (piece){.grids = p->bytes[i] / p->grid,
+                               .price = price,
+                               .first = price,
+                               .rank = bytes * steps,
+                               .size = bytes * steps};
+    }
 }
 
 bool zx_mend(zx_mender *m, uint64_t most, uint64_t work)

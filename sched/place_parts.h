@@ -76,6 +76,7 @@ bool zx_match(zx_matcher *m, const uint32_t *order, zx_match_rule rule, uint64_t
 // or for as long as `work` allows: false (offsets are as before then).
 typedef struct zx_mender zx_mender;
 zx_mender *zx_mender_make(zx_placing *p, zx_near *near);
+void zx_mender_start(zx_mender *m, uint32_t manner); // anew, in another manner: any number
 bool zx_mend(zx_mender *m, uint64_t most, uint64_t work);
 
 #endif

@@ -293,7 +293,7 @@ static void cut(problem *p, uint64_t *r, zx_span s, uint32_t left)
 static void test_cut(void **state)
 {
     (void)state;
-    double sum = 0;
+    double sum = 0, longer = 0;
     for (uint64_t seed = 0; seed < 40; seed++) {
         problem p = {.n_steps = 100, .micros = 1, .period = 1};
         uint64_t r = seed;
@@ -303,8 +303,12 @@ static void test_cut(void **state)
         const uint64_t top = place(&p, block, 1, NULL);
         check_layout(&p, top);
         sum += (double)top / (double)block;
+        const uint64_t lower = place(&p, block, 8, NULL);
+        check_layout(&p, lower);
+        longer += (double)lower / (double)block;
     }
     if (sum / 40 > 1.05) fail_msg("%.4f x the block on average", sum / 40);
+    if (longer / 40 > 1.01) fail_msg("%.4f x with more effort", longer / 40);
 }
 
 // ---- how work grows -----------------------------------------------------------------------------
