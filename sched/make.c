@@ -20,6 +20,7 @@
 #define ENOUGH 3     // limits, of which the fastest is taken that has addresses
 #define GOOD 1.0005  // times the fastest there is, wherever addresses end: no more is tried
 #define ROUNDS 6     // of squeezing
+#define HALVES 3     // of what was squeezed, that are given back
 #define CLOSE 1.05   // times the limit of the least plan: that may be the fastest that fits
 #define EVEN 1.003   // times the bytes alive: addresses that end lower are as good as any
 #define MARGIN 512   // of the limit: by so much more than was missing steps are squeezed
@@ -33,8 +34,8 @@
 #define MANY_EACH 5000
 #define STEP UINT64_C(2000)
 // The last addresses are looked for so much longer than others; spans that share such efforts.
-#define EFFORT 8
-#define HARD 48000
+#define EFFORT 16
+#define HARD 96000
 
 typedef struct maker {
     const zx_graph *g;
@@ -65,6 +66,7 @@ typedef struct search {
     uint64_t *above; // by step: what ends above the limit, of the layout at hand
     uint64_t least;  // bytes of the most crowded step
     uint32_t apart;  // so many micro-batches in a row have addresses of their own; 0: none
+    bool part;       // of addresses that don't fit as little as can be ends too high
     bool hard;       // addresses are looked for longer
     bool quick;      // less is tried
     found now, best; // best: of those whose addresses fit
@@ -89,6 +91,7 @@ static zx_status lay(search *s, found *f, zx_err *err)
     zx_solution_write(&s->p, &f->x, &f->s);
     ZX_TRY(zx_schedule_finish(&f->s, &mended, err));
     ZX_ASSERT(mended == 0);
+    f->s.part = s->part && !s->hard;
     if (s->hard) f->s.effort = 1 + (f->s.n_spans < HARD / EFFORT ? EFFORT : HARD / f->s.n_spans);
     const uint64_t budget = s->goal > UINT64_MAX - k->held ? UINT64_MAX : k->held + s->goal;
     if (s->apart > 0)
@@ -164,10 +167,14 @@ static bool is_good(const search *s)
     return any(&s->best) && s->best.seconds <= GOOD * s->first;
 }
 
+static bool is_many(const search *s)
+{
+    return zx_problem_end(&s->p) > MANY_ALL || s->p.n_steps > MANY_EACH;
+}
+
 static bool is_done(const search *s)
 {
-    const bool many = zx_problem_end(&s->p) > MANY_ALL || s->p.n_steps > MANY_EACH;
-    return is_good(s) || (any(&s->best) && s->work > (many ? LESS : WORK));
+    return is_good(s) || (any(&s->best) && s->work > (is_many(s) ? LESS : WORK));
 }
 
 static uint32_t most_apart(const search *s)
@@ -181,6 +188,23 @@ static void restart(search *s)
     memcpy(s->base, s->k->p.base, s->p.n_steps * sizeof *s->base);
 }
 
+// Half as much less may do.
+static zx_status attempt_between(search *s, zx_stands *stands, zx_err *err)
+{
+    const size_t bytes = s->p.n_steps * sizeof *s->base;
+    uint64_t *none = s->above; // of what fails; best_base has what fits
+    bool faster;
+    memcpy(none, s->k->p.base, bytes);
+    for (uint32_t round = 0; round < HALVES && !is_good(s); round++) {
+        for (uint32_t q = 0; q < s->p.n_steps; q++)
+            s->base[q] = none[q] + (s->best_base[q] - none[q]) / 2;
+        ZX_TRY(attempt(s, stands, 0, &faster, err));
+        if (!faster) break;
+        if (!fits(s)) memcpy(none, s->base, bytes);
+    }
+    return ZX_OK;
+}
+
 // Where addresses of what is at hand end too high less is alive, until they don't. Knobs are turned
 // again for that.
 static zx_status attempt_squeezed(search *s, zx_err *err)
@@ -188,10 +212,25 @@ static zx_status attempt_squeezed(search *s, zx_err *err)
     zx_stands stands = {0};
     bool faster = true;
     restart(s);
-    for (uint32_t round = 0; round < ROUNDS && faster && !is_done(s) && squeeze(s); round++) {
+    for (uint32_t round = 0; round < ROUNDS && faster && squeeze(s); round++) {
+        if (s->part ? is_good(s) : is_done(s)) break;
         if (round <= 1) stands = (zx_stands){0};
         ZX_TRY(attempt(s, &stands, 0, &faster, err));
     }
+    return s->part && fits(s) ? attempt_between(s, &stands, err) : ZX_OK;
+}
+
+// The same where addresses leave as little as can be above the limit: then less is squeezed, though
+// at some steps more. For what has many steps, of which little else was tried.
+static zx_status attempt_part(search *s, zx_stands *stands, zx_err *err)
+{
+    bool faster;
+    s->apart = 0;
+    s->part = true;
+    restart(s);
+    ZX_TRY(attempt(s, stands, 0, &faster, err));
+    if (faster) ZX_TRY(attempt_squeezed(s, err));
+    s->part = false;
     return ZX_OK;
 }
 
@@ -275,7 +314,8 @@ static zx_status attempt_all(search *s, bool quick, zx_err *err)
         ZX_TRY(attempt_squeezed(s, err));
     }
     s->apart = 0;
-    return is_done(s) ? ZX_OK : attempt_less(s, &stands, false, err);
+    if (!is_done(s)) ZX_TRY(attempt_less(s, &stands, false, err));
+    return is_good(s) || !is_many(s) ? ZX_OK : attempt_part(s, &stands, err);
 }
 
 static void open_search(maker *k, uint64_t limit, search *s)

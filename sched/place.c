@@ -20,10 +20,11 @@
 #define MATCHING UINT64_C(12000)
 #define TRYING UINT64_C(3000)
 #define MENDING UINT64_C(5000)
-#define MATCHES 6   // rounds
-#define FAR 1.2     // times enough: no rounds lead from there
-#define SOONER 0.02 // of the line, by which what ends too high comes sooner
-#define STEP 128    // of what is enough: how much lower is tried at once
+#define LEAVING UINT64_C(5000) // of leaving some above
+#define MATCHES 6              // rounds
+#define FAR 1.2                // times enough: no rounds lead from there
+#define SOONER 0.02            // of the line, by which what ends too high comes sooner
+#define STEP 128               // of what is enough: how much lower is tried at once
 
 typedef enum order_kind { BY_SIZE, BY_BYTES, BY_MIX, BY_LENGTH, BY_START } order_kind;
 
@@ -207,10 +208,20 @@ static void mend(search *s, uint32_t effort)
     }
 }
 
+// What is enough for most of them.
+static void leave(search *s)
+{
+    zx_mender *m = zx_mender_make(&s->p, s->near);
+    memcpy(s->p.offset, s->best, s->p.n * sizeof *s->best);
+    zx_mend_part(m, s->enough, s->p.n * LEAVING);
+    memcpy(s->best, s->p.offset, s->p.n * sizeof *s->best);
+    s->top = top_of(&s->p, s->spans);
+}
+
 // Places them as they are; returns the highest end. UINT64_MAX: with some effort that takes too
 // long, without it never.
 static uint64_t place(zx_span *spans, uint32_t n, zx_place_line line, uint64_t grid,
-                      uint64_t enough, uint32_t effort, uint64_t *work)
+                      uint64_t enough, uint32_t effort, bool part, uint64_t *work)
 {
     zx_arena mem = {0};
     search s = {.spans = spans, .enough = enough, .top = UINT64_MAX};
@@ -220,6 +231,7 @@ static uint64_t place(zx_span *spans, uint32_t n, zx_place_line line, uint64_t g
     if (effort > 0) try_matches(&s);
     if (s.top > enough) try_orders(&s, effort == 0);
     if (s.top > enough && s.top < UINT64_MAX && effort > 0) mend(&s, effort);
+    if (s.top > enough && s.top < UINT64_MAX && part) leave(&s);
     for (uint32_t i = 0; i < n; i++) spans[i].offset = s.best[i];
     *work += s.p.work;
     zx_arena_free(&mem);
@@ -229,12 +241,18 @@ static uint64_t place(zx_span *spans, uint32_t n, zx_place_line line, uint64_t g
 uint64_t zx_place(zx_span *spans, uint32_t n, zx_place_line line, uint64_t enough, uint32_t effort,
                   uint64_t *work)
 {
+    return zx_place_part(spans, n, line, enough, effort, false, work);
+}
+
+uint64_t zx_place_part(zx_span *spans, uint32_t n, zx_place_line line, uint64_t enough,
+                       uint32_t effort, bool part, uint64_t *work)
+{
     uint64_t looked = 0, small, grid, top = 0;
     zx_arena mem = {0};
     if (work == NULL) work = &looked;
     *work = 0;
     if (n == 0) return 0;
-    top = place(spans, n, line, ZX_ALIGN, enough, 0, work);
+    top = place(spans, n, line, ZX_ALIGN, enough, 0, false, work);
     if (top <= enough || effort == 0) return top;
     zx_placing_ease(spans, n, line, enough, &mem, &small, &grid);
     zx_span *again = ZX_NEW(&mem, zx_span, n);
@@ -244,10 +262,11 @@ uint64_t zx_place(zx_span *spans, uint32_t n, zx_place_line line, uint64_t enoug
     n_small = k;
     for (uint32_t i = 0; i < n; i++)
         if (spans[i].bytes > small) again[k++] = spans[i];
-    const uint64_t apart = zx_align_up(place(again, n_small, line, ZX_ALIGN, 0, 0, work), ZX_ALIGN);
+    const uint64_t apart =
+        zx_align_up(place(again, n_small, line, ZX_ALIGN, 0, 0, false, work), ZX_ALIGN);
     const uint64_t above = place(again + n_small, n - n_small, line, grid,
-                                 enough > apart ? enough - apart : 0, effort, work);
-    if (above < top && apart + above < top) {
+                                 enough > apart ? enough - apart : 0, effort, part, work);
+    if (above < UINT64_MAX - apart && (part || apart + above < top)) {
         uint32_t a = 0, b = n_small;
         for (uint32_t i = 0; i < n; i++)
             spans[i].offset =

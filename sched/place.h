@@ -35,5 +35,8 @@ typedef struct zx_place_line {
 // memory that were looked at; NULL: nobody asks.
 uint64_t zx_place(zx_span *spans, uint32_t n, zx_place_line line, uint64_t enough, uint32_t effort,
                   uint64_t *work);
+// part: where that isn't found, as little as can be found, bytes by steps, ends above `enough`.
+uint64_t zx_place_part(zx_span *spans, uint32_t n, zx_place_line line, uint64_t enough,
+                       uint32_t effort, bool part, uint64_t *work);
 
 #endif

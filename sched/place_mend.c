@@ -9,8 +9,10 @@
 
 #include "sched/place_parts.h"
 
-#define DIGIT 8 // bits
-#define SPAN 24 // bits of a change that name its span
+#define DIGIT 8        // bits
+#define SPAN 24        // bits of a change that name its span
+#define OUT UINT64_MAX // it has no address
+#define LESS 0.98      // times what was left out, to be remembered
 
 static const struct manner {
     uint32_t bytes, steps; // quarters: powers that they have in the price of taking it out
@@ -46,6 +48,7 @@ struct zx_mender {
     uint32_t n_near, *near; // spans that share a step with the one at hand
     change *changes, *sorted;
     uint64_t *was;
+    double left; // of what is out, all sizes together
     struct manner manner;
 };
 
@@ -68,6 +71,7 @@ static void push(zx_mender *m, uint32_t span)
 {
     uint32_t i = m->n_heap++;
     m->pieces[span].out = true;
+    m->left += m->pieces[span].size;
     for (; i > 0 && sooner(m, span, m->heap[(i - 1) / 2]); i = (i - 1) / 2)
         m->heap[i] = m->heap[(i - 1) / 2];
     m->heap[i] = span;
@@ -83,6 +87,7 @@ static uint32_t pop(zx_mender *m)
         m->heap[i] = m->heap[k];
     }
     m->heap[i] = last;
+    m->left -= m->pieces[top].size;
     return top;
 }
 
@@ -216,21 +221,73 @@ void zx_mender_start(zx_mender *m, uint32_t manner)
     }
 }
 
+// Takes out what ends too high. False: something never fits.
+static bool begin(zx_mender *m, uint64_t most)
+{
+    const zx_placing *p = m->p;
+    bool fits = true;
+    m->n_heap = 0;
+    m->left = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        m->pieces[i].out = false;
+        m->pieces[i].lo = p->offset[i] / p->grid;
+        fits = fits && p->bytes[i] <= most;
+        if (p->offset[i] + p->bytes[i] > most) push(m, i);
+    }
+    return fits;
+}
+
 bool zx_mend(zx_mender *m, uint64_t most, uint64_t work)
 {
     zx_placing *p = m->p;
     const uint64_t end = p->work + work;
     most -= most % p->grid;
     memcpy(m->was, p->offset, p->n * sizeof *m->was);
-    m->n_heap = 0;
-    for (uint32_t i = 0; i < p->n; i++) {
-        m->pieces[i].out = false;
-        m->pieces[i].lo = p->offset[i] / p->grid;
-        if (p->bytes[i] > most) return false;
-        if (p->offset[i] + p->bytes[i] > most) push(m, i);
-    }
+    if (!begin(m, most)) return false;
     while (m->n_heap > 0 && p->work < end) place(m, pop(m), most);
     if (m->n_heap == 0) return true;
     memcpy(p->offset, m->was, p->n * sizeof *m->was);
     return false;
+}
+
+// The lowest address that is free, `most` or above.
+static void place_above(zx_mender *m, uint32_t span, uint64_t most)
+{
+    piece *x = &m->pieces[span];
+    find_near(m, span);
+    x->lo = most / m->p->grid;
+    for (uint32_t k = 0; k < m->n_near;) { // anew after each move
+        const piece *y = &m->pieces[m->near[k++]];
+        m->p->work++;
+        if (y->lo + y->grids <= x->lo || x->lo + x->grids <= y->lo) continue;
+        x->lo = y->lo + y->grids;
+        k = 0;
+    }
+    m->p->offset[span] = x->lo * m->p->grid;
+    x->out = false;
+}
+
+void zx_mend_part(zx_mender *m, uint64_t most, uint64_t work)
+{
+    zx_placing *p = m->p;
+    const uint64_t end = p->work + work;
+    double least = INFINITY;
+    most -= most % p->grid;
+    if (!begin(m, most)) return;
+    for (;;) {
+        if (m->n_heap == 0 || m->left < least * LESS) {
+            least = m->left;
+            for (uint32_t i = 0; i < p->n; i++) m->was[i] = m->pieces[i].out ? OUT : p->offset[i];
+        }
+        if (m->n_heap == 0 || p->work >= end) break;
+        place(m, pop(m), most);
+    }
+    m->n_heap = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        m->pieces[i].out = false;
+        p->offset[i] = m->was[i];
+        m->pieces[i].lo = m->was[i] / p->grid;
+        if (m->was[i] == OUT) push(m, i);
+    }
+    while (m->n_heap > 0) place_above(m, pop(m), most);
 }

@@ -78,5 +78,7 @@ typedef struct zx_mender zx_mender;
 zx_mender *zx_mender_make(zx_placing *p, zx_near *near);
 void zx_mender_start(zx_mender *m, uint32_t manner); // anew, in another manner: any number
 bool zx_mend(zx_mender *m, uint64_t most, uint64_t work);
+// As well as it goes: of all that was tried the least, as bytes by steps, lies above `most`.
+void zx_mend_part(zx_mender *m, uint64_t most, uint64_t work);
 
 #endif

@@ -80,6 +80,7 @@ typedef struct zx_schedule {
     zx_span *spans;          // bytes that come and go
     uint64_t transient;      // highest end of any span
     uint64_t work;           // pieces of memory that were looked at to find them addresses
+    bool part;               // little shall end above, where all of it can't end below
     uint32_t effort;         // of looking, as zx_place means it; 0: as 1
     bool placed;             // spans came with their addresses (the planner's own)
     uint32_t apart;          // so many micro-batches in a row have addresses of their own; 0: none

@@ -279,7 +279,7 @@ static void place(zx_schedule *s, uint64_t enough)
     const zx_trace *t = s->trace;
     const zx_place_line line = {t->n_steps, t->micro_batches, period_of(s)};
     const uint32_t effort = s->effort > 0 ? s->effort : 1;
-    s->transient = zx_place(s->spans, s->n_spans, line, enough, effort, &s->work);
+    s->transient = zx_place_part(s->spans, s->n_spans, line, enough, effort, s->part, &s->work);
 }
 
 static uint64_t enough_for(const zx_schedule *s, uint64_t budget)
