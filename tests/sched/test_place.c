@@ -356,6 +356,38 @@ static void test_work(void **state)
     }
 }
 
+// Bytes by steps that end above `enough`.
+static uint64_t above(const problem *p, uint64_t enough)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        const zx_span *s = &p->spans[i];
+        if (s->offset + s->bytes > enough) sum += s->bytes * (uint64_t)(s->to - s->from + 1);
+    }
+    return sum;
+}
+
+// Below the bytes alive, where not everything has room: less is left above than by what ends
+// lowest.
+static void test_part(void **state)
+{
+    (void)state;
+    uint64_t most = 0, part = 0;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        problem p = {.n_steps = 100, .micros = 1, .period = 1};
+        uint64_t r = seed;
+        cut(&p, &r, (zx_span){.from = 0, .to = 99, .bytes = ZX_ALIGN * 10000}, 60);
+        spread(&p);
+        const uint64_t enough = ZX_ALIGN * 9500;
+        check_layout(&p, place(&p, enough, 1, NULL));
+        most += above(&p, enough);
+        check_layout(
+            &p, zx_place_part(p.spans, p.n, (zx_place_line){100, 1, 1}, enough, 1, true, NULL));
+        part += above(&p, enough);
+    }
+    if (part >= most) fail_msg("%.3f x as much above", (double)part / (double)most);
+}
+
 static void test_enough(void **state)
 {
     (void)state;
@@ -369,10 +401,10 @@ static void test_enough(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(hand_cases) + 5] = {
-        cmocka_unit_test(test_random), cmocka_unit_test(test_least), cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_work), cmocka_unit_test(test_enough)};
+    struct CMUnitTest tests[ZX_COUNT(hand_cases) + 6] = {
+        cmocka_unit_test(test_random), cmocka_unit_test(test_least),  cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_work),   cmocka_unit_test(test_enough), cmocka_unit_test(test_part)};
     for (size_t i = 0; i < ZX_COUNT(hand_cases); i++)
-        tests[5 + i] = zx_case(hand_cases[i].name, test_hand, &hand_cases[i]);
+        tests[6 + i] = zx_case(hand_cases[i].name, test_hand, &hand_cases[i]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
