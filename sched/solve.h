@@ -100,8 +100,9 @@ bool zx_solve_whole(const zx_problem *p, zx_stands *stands, bool fresh, zx_arena
 // is a solution.
 bool zx_solve_exact(const zx_problem *p, zx_arena *mem, bool found, zx_solution *s);
 
-// Other launches of what `s` gathers and reduces, in its place, if that is faster: true.
-bool zx_solve_path(const zx_problem *p, zx_arena *mem, zx_solution *s);
+// Other launches of what `s` gathers and reduces, in its place, if that is faster: true. `pinched`:
+// smaller ones are tried where there is little room, which takes longer.
+bool zx_solve_path(const zx_problem *p, bool pinched, zx_arena *mem, zx_solution *s);
 
 // The same on a line of many micro-batches, found on one of few, with these knobs.
 bool zx_solve_steady(const zx_problem *p, const zx_turns *turns, zx_arena *mem, zx_solution *s);

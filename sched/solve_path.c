@@ -19,6 +19,7 @@
 #define MORE_SENDS 1200000
 #define SCANNED 8        // groups that are looked at beside one take as long as another launch
 #define TOO_MANY 6000000 // launches: there is no way then
+#define PINCH 8          // parts of the room where they are needed, at least
 #define SIZES 12         // of launches: up to so many parts all are tried
 #define LABELS 6         // ways that are kept to a place
 #define COSTS 4096
@@ -66,14 +67,34 @@ typedef struct path {
                                          // that have room from there on; gradients that are whole
     place *places;
     double rate;                      // of compute, beside the wire
+    bool pinched;                     // parts are smaller where there is little room
     way *ways;                        // launches that may be on the best way
     uint32_t n_ways, cap_ways, sends; // sends: launches that were looked at
 } path;
 
 // ---- parts --------------------------------------------------------------------------------------
 
-// Neighbours up to so many bytes are one.
-static void find_atoms(path *k, items *x, const zx_items *list, bool reduce, uint32_t most)
+// By step: bytes that have room beside what stays for a read.
+static const double *find_slack(const path *k, const zx_items *gathers)
+{
+    const zx_problem *p = k->p;
+    const int64_t end = zx_problem_end(p);
+    double *slack = ZX_NEW(k->mem, double, (size_t)end + 2), taken = 0;
+    for (uint32_t i = 0; i < gathers->n; i++) {
+        slack[gathers->all[i].at] += (double)gathers->all[i].bytes;
+        slack[gathers->all[i].gone] -= (double)gathers->all[i].bytes;
+    }
+    for (int64_t q = 0; q < end; q++) {
+        taken += slack[q];
+        slack[q] = (double)p->limit - (double)p->base[q % p->n_steps] - taken;
+    }
+    slack[end] = end > 0 ? slack[end - 1] : 0;
+    return slack;
+}
+
+// Neighbours up to so many bytes are one, fewer where there is little room.
+static void find_atoms(path *k, items *x, const zx_items *list, bool reduce, uint32_t most,
+                       const double *slack)
 {
     x->n = list->n;
     x->all = list->all;
@@ -84,7 +105,8 @@ static void find_atoms(path *k, items *x, const zx_items *list, bool reduce, uin
     double has = 0, sum = 0;
     for (uint32_t i = 0; i < x->n; i++) {
         const double bytes = (double)x->all[i].wire;
-        if (i == 0 || has + bytes > all / most || x->all[i].micro != x->all[i - 1].micro) {
+        const double fit = fmin(all / most, slack != NULL ? slack[x->all[i].at] / PINCH : NEVER);
+        if (i == 0 || has + bytes > fit || x->all[i].micro != x->all[i - 1].micro) {
             x->atom[x->n_atoms] = i;
             x->sum[x->n_atoms++] = sum;
             has = 0;
@@ -350,8 +372,9 @@ static bool find_path(path *k, uint32_t atoms, const zx_solution *s, zx_solution
     zx_wanted w;
     uint32_t n = 0, i = 0, j = 0;
     zx_wanted_make(k->p, s, k->mem, &w);
-    find_atoms(k, &k->gather, &w.gather, false, atoms * k->p->micro_batches);
-    find_atoms(k, &k->reduce, &w.reduce, true, atoms / 2 * k->p->micro_batches);
+    const double *slack = k->pinched ? find_slack(k, &w.gather) : NULL;
+    find_atoms(k, &k->gather, &w.gather, false, atoms * k->p->micro_batches, slack);
+    find_atoms(k, &k->reduce, &w.reduce, true, atoms / 2 * k->p->micro_batches, slack);
     find_groups(k);
     find_bytes(k);
     find_needs(k);
@@ -370,7 +393,7 @@ static bool find_path(path *k, uint32_t atoms, const zx_solution *s, zx_solution
     return n > 0 && zx_wanted_send(&w, list, n, k->mem, out);
 }
 
-bool zx_solve_path(const zx_problem *p, zx_arena *mem, zx_solution *s)
+bool zx_solve_path(const zx_problem *p, bool pinched, zx_arena *mem, zx_solution *s)
 {
     zx_arena own = {0};
     bool better = false;
@@ -381,7 +404,8 @@ bool zx_solve_path(const zx_problem *p, zx_arena *mem, zx_solution *s)
     uint32_t sends = 0;
     for (size_t q = 0; q < ZX_COUNT(grids); q++) {
         if (sends > (grids[q] > FINE ? SENDS : MORE_SENDS)) break;
-        path k = {.p = p, .mem = &own, .rate = 1 / (1 + p->machine.interference)};
+        path k = {
+            .p = p, .mem = &own, .pinched = pinched, .rate = 1 / (1 + p->machine.interference)};
         zx_solution x = {0};
         const bool found = find_path(&k, grids[q], s, &x);
         const double its = found ? seconds_of(p, &x, &own) : NEVER;

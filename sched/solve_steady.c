@@ -112,7 +112,7 @@ bool zx_solve_steady(const zx_problem *p, const zx_turns *turns, zx_arena *mem, 
     if (p->micro_batches <= FEW) return false;
     k.few.micro_batches = FEW;
     zx_line_make(&line, &k.few, &own);
-    if (zx_solve_list(&line, turns, &own, &k.x, NULL) && zx_solve_path(&k.few, &own, &k.x)) {
+    if (zx_solve_list(&line, turns, &own, &k.x, NULL) && zx_solve_path(&k.few, false, &own, &k.x)) {
         double seconds = seconds_of(p, s, &own);
         find_sent(&k);
         for (k.middle = 1; k.middle < FEW - 1; k.middle++) {

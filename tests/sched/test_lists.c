@@ -104,6 +104,7 @@ static const struct path_row {
 } path_rows[] = {
     {"other launches: they cost much", 3000, 1, 40, 1.02},
     {"other launches: they cost little", 3000, 1, 10, 1.02},
+    {"other launches: hardly any room at the turn", 540, 1, 40, 1.05},
 };
 
 static const zx_turns single = {.gather = 1,
@@ -128,7 +129,7 @@ static void test_path(void **state)
     zx_line_make(&ahead, &l.p, &mem);
     assert_true(zx_solve_list(&ahead, &single, &mem, &s, NULL));
     zx_problem_price(&l.p, &s, &before);
-    assert_true(zx_solve_path(&l.p, &mem, &s));
+    assert_true(zx_solve_path(&l.p, true, &mem, &s));
     assert_null(zx_problem_wrong(&l.p, &s, &mem));
     zx_problem_price(&l.p, &s, &after);
     zx_bound_problem(&l.p, &b);
@@ -178,7 +179,7 @@ static void test_steady(void **state)
     assert_null(zx_problem_wrong(&l.p, &s, &mem));
     zx_problem_price(&l.p, &s, &after);
     if (r->found) {
-        zx_solve_path(&l.p, &mem, &all);
+        zx_solve_path(&l.p, true, &mem, &all);
         zx_problem_price(&l.p, &all, &best);
         print_message("%.1f s, then %.1f; on all of the line %.1f: %.3f\n", before.seconds,
                       after.seconds, best.seconds, after.seconds / best.seconds);
