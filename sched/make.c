@@ -132,8 +132,8 @@ static zx_status attempt(search *s, zx_stands *stands, uint32_t use, bool *faste
     s->work += STEP * (uint64_t)zx_problem_end(&s->p);
     if (!zx_solve_stood(&s->p, stands, use, &k->scratch, &s->now.x, &s->least)) return ZX_OK;
     // Small launches are found where there is room for addresses.
-    const bool roomy = s->p.micro_batches == 1 && s->p.n_steps <= MANY_EACH &&
-                       s->limit / SCARCE >= k->line.least;
+    const bool roomy =
+        s->p.micro_batches == 1 && s->p.n_steps <= MANY_EACH && s->limit / SCARCE >= k->line.least;
     if (!s->quick && use == 0) zx_solve_path(&s->p, roomy, &k->scratch, &s->now.x);
     if (k->steady) zx_solve_steady(&s->p, &stands->at[use], &k->scratch, &s->now.x);
     zx_problem_time(&s->p, &s->now.x, &k->scratch, &price);
