@@ -46,6 +46,7 @@ void zx_cmd_wrote(const char *path, zx_arena *mem)
 void zx_cmd_put(const zx_text *out)
 {
     if (out->n > 0) fwrite(out->at, 1, out->n, stdout);
+    fflush(stdout); // before what is said on stderr
 }
 
 // Where nothing better was said.
@@ -350,6 +351,7 @@ zx_status zx_job_import(zx_job *job, bool forward_only, zx_err *err)
     if (job->data != NULL)
         ZX_TRY(
             zx_data_bind(job->data, &job->forward, job->batch.micro, per_step, &job->notes, err));
+    zx_job_note_data(job);
     ZX_TRY(count_labels(job, err));
     return zx_job_train_graph(job, err);
 }
@@ -455,8 +457,13 @@ zx_status zx_job_open(zx_job *job, const zx_options *o, uint32_t ranks, bool opt
     ZX_TRY(choose_threads(job, err));
     ZX_TRY(zx_onnx_open(&job->file, job->model, &job->mem, err));
     ZX_TRY(open_inputs(job, err));
+    const bool goes_on = zx_given(o, ZX_OPT_RESUME);
+    const char *named = goes_on ? zx_given_text(o, ZX_OPT_RESUME) : job->model;
     const zx_data_request request = {
         .model = job->model,
+        .command = zx_arena_printf(&job->mem, "zerox train%s%s%s", goes_on ? " --resume" : "",
+                                   named != NULL ? " " : "",
+                                   named != NULL ? zx_text_safe(&job->mem, named) : ""),
         .n_inputs = job->n_inputs,
         .inputs = job->inputs,
         .n_given = o->value[ZX_OPT_DATA].n,

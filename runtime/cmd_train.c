@@ -406,6 +406,9 @@ static void say_summary(const zx_train *t, bool stopped)
         snprintf(what, sizeof what, "interrupted after %llu of %llu steps", done, steps);
     else
         snprintf(what, sizeof what, "done: %llu step%s", done, done == 1 ? "" : "s");
+    if (!stopped && made < t->done)
+        snprintf(what, sizeof what, "done: %llu steps, %llu of them now", done,
+                 (unsigned long long)made);
     // Libraries make their kernels, and threads what they need, in the first step.
     const uint64_t both = t->peak_bytes + (t->eval.of.on ? t->eval.plan.arena_bytes : 0);
     const uint64_t planned = t->job.site.gpu == NULL ? both : 0;

@@ -80,13 +80,17 @@ static zx_status check_profiler(zx_train *t, zx_err *err)
     const zx_config_value *path = zx_config_get(c, "flops_profiler.output_file");
     const int64_t step = zx_config_get(c, "flops_profiler.profile_step")->i;
     if (!is_on(t, "flops_profiler.enabled")) return ZX_OK;
-    if ((uint64_t)step + t->from.state.steps >= t->steps)
+    if ((uint64_t)step >= t->steps)
         zx_note(&t->job.notes, &t->job.mem,
                 "flops_profiler measures the step after %lld, the run ends before it",
                 (long long)step);
+    if ((uint64_t)step < t->from.state.steps) return ZX_OK; // it has done so
     if (!path->has || path->text[0] == '\0' || zx_world_rank(t->world) != 0) return ZX_OK;
     const bool own = t->resume != NULL && is_profile(path->text); // written by the run before
-    return zx_rundir_file(path->text, own || zx_given(t->job.o, ZX_OPT_FORCE), &t->job.mem, err);
+    const zx_status st =
+        zx_rundir_file(path->text, own || zx_given(t->job.o, ZX_OPT_FORCE), &t->job.mem, err);
+    if (st != ZX_OK) zx_err_in(err, "flops_profiler.output_file");
+    return st;
 }
 
 zx_status zx_train_monitor_check(zx_train *t, zx_err *err)
@@ -170,15 +174,15 @@ const char *zx_train_breakdown(zx_train *t, const zx_step_report *r, zx_text *ou
     return out->at;
 }
 
-static zx_status profile(zx_train *t, const zx_step_report *r, zx_err *err)
+// A table that can't be written ends no run.
+static void profile(zx_train *t, const zx_step_report *r)
 {
     const zx_config *c = &t->job.config;
     const zx_config_value *path = zx_config_get(c, "flops_profiler.output_file");
     const double *start, *seconds;
-    if (!is_on(t, "flops_profiler.enabled")) return ZX_OK;
-    const uint64_t mine = t->done - t->before; // of this process
-    if (mine != (uint64_t)zx_config_get(c, "flops_profiler.profile_step")->i + 1) return ZX_OK;
-    if (!zx_session_profile(t->session, &start, &seconds)) return ZX_OK;
+    if (!is_on(t, "flops_profiler.enabled")) return;
+    if (t->done != (uint64_t)zx_config_get(c, "flops_profiler.profile_step")->i + 1) return;
+    if (!zx_session_profile(t->session, &start, &seconds)) return;
     const zx_profiler o = {
         .title = t->job.model,
         .step = t->done,
@@ -188,14 +192,13 @@ static zx_status profile(zx_train *t, const zx_step_report *r, zx_err *err)
         .detailed = is_on(t, "flops_profiler.detailed"),
     };
     zx_text text = {0};
-    zx_status st = ZX_OK;
+    zx_err lost = {0};
     zx_profiler_text(&o, &t->job.train, &t->plan, seconds, &text);
-    if (path->has && path->text[0] != '\0')
-        st = zx_outfile_put(path->text, text.at, text.n, &t->job.mem, err);
-    else
+    if (!path->has || path->text[0] == '\0')
         zx_cmd_put(&text);
+    else if (zx_outfile_put(path->text, text.at, text.n, &t->job.mem, &lost) != ZX_OK)
+        zx_cmd_say("note: flops_profiler: %s: training goes on without it", lost.cause[0]);
     zx_text_free(&text);
-    return st;
 }
 
 static void set_rates(const zx_train *t, const zx_step_report *r, zx_figures *f)
@@ -238,5 +241,6 @@ zx_status zx_train_monitor_step(zx_train *t, const zx_step_report *r, zx_err *er
     f.n_watched = watch_due(t) ? t->watch.n : 0;
     f.watched = t->watch.shown;
     ZX_TRY(zx_monitor_step(t->monitor, &f, err));
-    return profile(t, r, err);
+    profile(t, r);
+    return ZX_OK;
 }

@@ -258,21 +258,20 @@ static zx_status missing(zx_data *d, zx_err *err)
         zx_text_put(&names, "%s'%s'", names.n > 0 ? ", " : "", name);
     }
     const bool any = d->lacking = names.n > 0;
-    const char *model = zx_text_safe(d->mem, d->model);
     if (any) ZX_FAIL(err, ZX_E_DATA, "no data for %s; the inputs are %s", names.at, all_inputs(d));
     const zx_data_input *tokens = any ? tokens_that_give_labels(d) : NULL;
     if (any && d->eval)
         zx_err_hint(err, "--eval-data FILE, or --eval-data INPUT=FILE for each of them");
     else if (tokens != NULL)
-        zx_err_hint(err, "zerox train %s --data %s, which without a name feeds tokens and labels",
-                    model, zx_text_safe(d->mem, tokens->source.text));
+        zx_err_hint(err, "%s --data %s, which without a name feeds tokens and labels", d->command,
+                    zx_text_safe(d->mem, tokens->source.text));
     else if (any && needs_a_file_of_tokens(d))
         zx_err_hint(err,
-                    "zerox train %s --data FILE.txt (a token is a byte) or FILE.bin (uint16 "
-                    "tokens; FILE.bin:u32 for uint32)",
-                    model);
+                    "%s --data FILE.txt (a token is a byte) or FILE.bin (uint16 tokens; "
+                    "FILE.bin:u32 for uint32)",
+                    d->command);
     else if (any)
-        zx_err_hint(err, "zerox train %s%s", model, example.at);
+        zx_err_hint(err, "%s%s", d->command, example.at);
     zx_text_free(&names);
     zx_text_free(&example);
     return any ? ZX_E_DATA : ZX_OK;
@@ -393,6 +392,7 @@ zx_status zx_data_open(const zx_data_request *r, zx_arena *mem, zx_data **out, z
     *out = d;
     *d = (zx_data){.mem = mem,
                    .model = r->model,
+                   .command = r->command != NULL ? r->command : "zerox train MODEL.onnx",
                    .shuffle = r->shuffle,
                    .optional = r->optional,
                    .keep_all = !zx_config_get(r->config, "dataloader_drop_last")->b,

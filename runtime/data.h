@@ -22,7 +22,8 @@ typedef struct zx_data_request {
     const zx_config *config;  // zerox.data, and zerox.loss.label where the config names a loss
     uint64_t seed;
     bool shuffle;
-    bool optional; // an input without a source is no error (plan, check)
+    const char *command; // that hints give data to: "zerox train MODEL.onnx"
+    bool optional;       // an input without a source is no error (plan, check)
     // Of what is evaluated: the training data, whose sources that are no files serve where nothing
     // else is said. Then sources come from zerox.eval.data, nothing beside the model is looked for,
     // and `given` are --eval-data arguments.

@@ -24,7 +24,8 @@ typedef struct zx_data_input {
 
 struct zx_data {
     zx_arena *mem;
-    const char *model; // its path
+    const char *model;   // its path
+    const char *command; // that hints give data to
     bool shuffle, optional;
     bool keep_all; // samples that don't fill a step are an error
     bool lacking;  // inputs have no source, and that is an error

@@ -142,6 +142,10 @@ void zx_job_note_model(zx_job *job)
         zx_note(&job->notes, &job->mem,
                 "zerox.batch_norm has no effect: the model has no BatchNormalization");
     note_seed(job);
+}
+
+void zx_job_note_data(zx_job *job)
+{
     if (job->data != NULL && zx_given(job->o, ZX_OPT_SHUFFLE) && zx_data_epoch(job->data) == 0)
         zx_note(&job->notes, &job->mem,
                 "--shuffle has no effect: every input is generated, there are no samples to put "

@@ -263,6 +263,22 @@ static void ranks_agree_bit_for_bit_on_a_restarted_run(void **state)
     assert_int_equal(system("cmp -s two/model.safetensors two2/model.safetensors"), 0);
 }
 
+// How many samples a text has is known once the model has said how long one is.
+static void a_text_is_shuffled(void **state)
+{
+    (void)state;
+    cli_result r;
+    const char *const args[] = {"train",     ZX_SOURCE "/models/bytegpt/model.onnx",
+                                "--data",    ZX_SOURCE "/models/bytegpt/text.txt",
+                                "--shuffle", "--steps",
+                                "1",         "--threads",
+                                "1",         "--no-save",
+                                NULL};
+    cli_run(args, &r);
+    cli_expect(&r, 0, "", " samples shuffled by the seed");
+    assert_null(strstr(r.err, "--shuffle has no effect"));
+}
+
 static void memory_adds_up(void **state)
 {
     (void)state;
@@ -379,7 +395,7 @@ static void new_models_are_checked_and_trained(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ZX_COUNT(rows) + 13];
+    struct CMUnitTest tests[ZX_COUNT(rows) + 14];
     size_t n = 0;
     for (; n < ZX_COUNT(rows); n++) tests[n] = zx_case(rows[n].name, cli_test_row, &rows[n]);
     const struct CMUnitTest runs[] = {
@@ -390,6 +406,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_written_is_said_before_the_first_step),
         cmocka_unit_test(a_file_too_large_leaves_nothing_half),
         cmocka_unit_test(ranks_agree_bit_for_bit_on_a_restarted_run),
+        cmocka_unit_test(a_text_is_shuffled),
         cmocka_unit_test(memory_adds_up),
         cmocka_unit_test(a_label_out_of_range_is_named),
         cmocka_unit_test(not_finite_ends_the_run),
