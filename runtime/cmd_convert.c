@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "proto/json.h"
 #include "runtime/cmd.h"
 #include "runtime/convert_ckpt.h"
 #include "runtime/convert_onnx.h"
@@ -185,6 +187,20 @@ static zx_status sharded(conversion *c, const char *to, uint64_t most, bool forc
     return write_index(c, index, err); // last: what it names is there
 }
 
+// What the folder of a run says of its model; NULL.
+static const char *model_of_run(const char *dir, zx_arena *mem)
+{
+    zx_err none = {0};
+    json_t *root = NULL;
+    const char *model = NULL, *path = zx_arena_printf(mem, "%s/config.json", dir);
+    if (access(path, F_OK) != 0 || zx_json_read(path, &root, &none) != ZX_OK) return NULL;
+    const json_t *run = json_object_get(json_object_get(root, "zerox"), "run");
+    const char *says = json_string_value(json_object_get(run, "model"));
+    if (says != NULL) model = zx_arena_str(mem, says);
+    json_decref(root);
+    return model;
+}
+
 // TO.onnx: a copy of the model with these weights.
 static zx_status into_model(conversion *c, const zx_options *o, zx_err *err)
 {
@@ -194,6 +210,7 @@ static zx_status into_model(conversion *c, const zx_options *o, zx_err *err)
     bool beside = false;
     ZX_TRY(zx_tensors_open(o->operand, true, c->mem, &c->from, err));
     if (model == NULL && c->from.is_ckpt) model = c->from.ckpt.model;
+    if (model == NULL) model = model_of_run(o->operand, c->mem);
     if (model == NULL) {
         zx_err_hint(err, "--model MODEL.onnx");
         return ZX_FAIL(err, ZX_E_USAGE, "%s doesn't say which model it is of",

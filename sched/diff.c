@@ -219,8 +219,13 @@ static void put_parting(const sides *s)
         i++;
     if (i < p->n_insns || i < q->n_insns) {
         zx_text_put(s->out, "\nthe first instruction that differs is %u\n", i);
+        const size_t first = s->out->n + 2 + strlen(s->a->name);
         put_insn(s, s->a, i);
+        const size_t second = s->out->n + 2 + strlen(s->b->name);
+        const size_t n = s->out->n - first;
         put_insn(s, s->b, i);
+        if (s->out->n - second == n && memcmp(s->out->at + first, s->out->at + second, n) == 0)
+            zx_text_put(s->out, "(the same in words: slots or launches have other numbers)\n");
     } else
         zx_text_put(s->out, "\nthe instructions are the same\n");
     put_slots(s);

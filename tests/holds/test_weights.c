@@ -105,6 +105,7 @@ static int setup(void **state)
     make_files();
     holds_train("run", "m.onnx --config c.json --threads 1 --ranks 3 --steps 2 --save-every 1 "
                        "--init f32.safetensors");
+    holds_train("alone", "m.onnx --config c.json --threads 1 --steps 1 --init f32.safetensors");
     return 0;
 }
 
@@ -223,6 +224,8 @@ static const struct word_row {
      "has no tensor 'fc.weigth'; the nearest is"},
     {"nothing there", "show gone", 1, "gone"},
     // ---- convert
+    {"a run without checkpoints knows its model", "convert alone alone.onnx", 0,
+     "m.onnx with 2 tensors"},
     {"into which model", "convert f32.safetensors new.onnx", 2, "doesn't say which model it is of"},
     {"over the model", "convert f32.safetensors m.onnx --model m.onnx", 2, "is the model itself"},
     {"into another model", "convert named.safetensors n.onnx --model m.onnx", 3,

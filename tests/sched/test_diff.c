@@ -74,6 +74,17 @@ static void shorter(fixture *f)
 {
     f->b.p.n_insns--;
 }
+// The first gather's launch under another number.
+static void other_number(fixture *f)
+{
+    zx_plan *p = &f->b.p;
+    zx_launch *launches = ZX_NEW(&f->mem, zx_launch, p->n_launches + 1);
+    zx_insn *in = &f->b.insns[find(&f->b, ZX_I_GATHER)];
+    memcpy(launches, p->launches, p->n_launches * sizeof *launches);
+    launches[p->n_launches] = launches[in->a];
+    in->a = p->n_launches++;
+    p->launches = launches;
+}
 static void other_units(fixture *f)
 {
     f->b.p.n_units--;
@@ -98,6 +109,10 @@ static const struct diff_case {
     {"another address", other_address, {"1 slots differ; the first is slot 3: "}},
     {"other ranks", other_ranks, {"* ranks          2                         4\n"}},
     {"one ends earlier", shorter, {"the first instruction that differs is", "right.plan: ends\n"}},
+    {"another number",
+     other_number,
+     {"the first instruction that differs is",
+      "(the same in words: slots or launches have other numbers)\n"}},
     {"another model", other_units, {"of two models: 6 and 5 parameters\n"}},
 };
 
