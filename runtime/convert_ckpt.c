@@ -98,6 +98,15 @@ static zx_status write_config(making *m, zx_err *err)
     return st;
 }
 
+// The job, which has an arena, isn't open yet.
+static zx_status spare(const char *dir, zx_err *err)
+{
+    zx_arena mem = {0};
+    const zx_status st = zx_rundir_spare(dir, &mem, err);
+    zx_arena_free(&mem);
+    return st;
+}
+
 static zx_status make(making *m, const zx_options *o, zx_err *err)
 {
     char size[ZX_BYTES_TEXT];
@@ -106,7 +115,7 @@ static zx_status make(making *m, const zx_options *o, zx_err *err)
     if (zx_rundir_has(m->to, o->operand))
         return ZX_FAIL(err, ZX_E_USAGE, "%s is in the folder that is written, %s", o->operand,
                        m->to);
-    if (!force) ZX_TRY(zx_rundir_spare(m->to, &m->job.mem, err));
+    if (!force) ZX_TRY(spare(m->to, err));
     ZX_TRY(open_job(m, err));
     ZX_TRY(open_weights(m, o->operand, err));
     ZX_TRY(zx_rundir_begin(m->to, force, &m->job.mem, &m->files, &m->lock, err));
