@@ -2,7 +2,7 @@
 //
 // Work of all kinds is done in turn, round after round, in pieces of a millisecond or less: so all
 // figures are of the same moments, and caches are as others leave them. Of each work the fastest
-// quarter of the pieces counts, so that other load doesn't while ranks slow each other down in
+// eighth of the pieces counts, so that other load doesn't while ranks slow each other down in
 // every piece. Figures have three digits: more would be noise.
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/calibrate.h"
@@ -392,7 +392,7 @@ static double three_digits(double x)
     return strtod(text, NULL);
 }
 
-// Seconds of a work's amount: the fastest quarter of a team's pieces, of what threads only meet for
+// Seconds of a work's amount: the fastest eighth of a team's pieces, of what threads only meet for
 // the fastest one; and of the teams, which do the same, the median.
 static double seconds_of(team *teams, uint32_t n, uint32_t work)
 {
@@ -400,7 +400,7 @@ static double seconds_of(team *teams, uint32_t n, uint32_t work)
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t pieces = teams[i].n[work] < PIECES ? teams[i].n[work] : PIECES;
         qsort(teams[i].seconds[work], pieces, sizeof *x, by_value);
-        x[i] = teams[i].seconds[work][work == SMALL ? 0 : pieces / 4];
+        x[i] = teams[i].seconds[work][work == SMALL ? 0 : pieces / 8];
     }
     qsort(x, n, sizeof *x, by_value);
     return x[n / 2] > 1e-9 ? x[n / 2] : 1e-9;

@@ -14,7 +14,7 @@
 #include "runtime/stream.h"
 #include "runtime/version.h"
 
-#define FORMAT 5 // what is measured, and how: figures of another one are measured again
+#define FORMAT 6 // what is measured, and how: figures of another one are measured again
 
 // The processor's name as the kernel has it; "" where it has none.
 static const char *processor(zx_arena *mem)

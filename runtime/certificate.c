@@ -297,6 +297,8 @@ static double slowed(rerun *k)
     k->m.bf16.update /= SLOWER;
     k->m.fp16.update /= SLOWER;
     k->m.norm /= SLOWER;
+    k->m.bf16.norm /= SLOWER;
+    k->m.fp16.norm /= SLOWER;
     k->m.op_seconds *= SLOWER;
     return run_again(k);
 }

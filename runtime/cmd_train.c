@@ -244,7 +244,7 @@ static zx_status write_files(zx_train *t, zx_err *err)
     zx_arena *mem = &t->job.mem;
     zx_rundir_command(t->job.o, &command);
     zx_job_complete(&t->job);
-    zx_train_eval_complete(t);
+    zx_job_eval_complete(&t->job, &t->eval.of);
     run_json(t, &run);
     zx_config_write(&t->job.config, run.at, &config);
     zx_status st = t->resume != NULL

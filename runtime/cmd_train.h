@@ -148,7 +148,6 @@ zx_status zx_train_eval_open(zx_train *t, zx_err *err);
 zx_status zx_train_eval_plan(zx_train *t, zx_err *err);
 zx_status zx_train_eval_session(zx_train *t, zx_err *err);
 void zx_train_eval_words(const zx_train *t, zx_text *out); // what has to be the same on all ranks
-void zx_train_eval_complete(zx_train *t);                  // the config's keys
 void zx_train_eval_say(const zx_train *t);                 // a line of the plan
 // After a step that was applied, or the last, on all ranks; last: of the run. *enough: the run is
 // to end early.

@@ -27,16 +27,6 @@ void zx_train_eval_words(const zx_train *t, zx_text *out)
     zx_data_json(e->of.data, out);
 }
 
-void zx_train_eval_complete(zx_train *t)
-{
-    zx_text data = {0};
-    if (!t->eval.of.on) return;
-    zx_data_json(t->eval.of.data, &data);
-    zx_config_set_json(&t->job.config, "zerox.eval.data", json_loads(data.at, 0, NULL),
-                       zx_given(t->job.o, ZX_OPT_EVAL_DATA) ? ZX_FROM_COMMAND : ZX_FROM_FILE);
-    zx_text_free(&data);
-}
-
 static zx_status plan_on_rank0(zx_train *t, zx_text *packed, zx_err *err)
 {
     zx_plan plan;

@@ -12,6 +12,7 @@
 #include "runtime/cmd.h"
 #include "runtime/init_from.h"
 #include "runtime/job_complete.h"
+#include "runtime/job_eval.h"
 #include "runtime/outfile.h"
 #include "runtime/resume.h"
 #include "runtime/rundir.h"
@@ -22,6 +23,7 @@ typedef struct making {
     zx_job job;
     zx_plan held; // units alone
     zx_init_from from;
+    zx_job_eval eval; // where the config has data to evaluate on
     zx_rundir files;
     int lock;
     const char *to;
@@ -47,6 +49,8 @@ static zx_status open_job(making *m, zx_err *err)
         return ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
     ZX_TRY(zx_job_open(&m->job, &m->options, (uint32_t)ranks, true, err));
     ZX_TRY(zx_job_import(&m->job, false, err));
+    if (zx_config_get(&m->job.config, "zerox.eval.data")->has)
+        ZX_TRY(zx_job_eval_open(&m->job, &m->eval, err));
     zx_job_say_notes(&m->job);
     list_held(m);
     return ZX_OK;
@@ -84,6 +88,7 @@ static zx_status write_config(making *m, zx_err *err)
     zx_text run = {0}, config = {0};
     char full[PATH_MAX];
     zx_job_complete(job);
+    zx_job_eval_complete(job, &m->eval);
     zx_text_put(&run, "\"version\": \"%s\", \"model\": ", ZX_VERSION);
     zx_text_json(&run, realpath(job->model, full) != NULL ? full : job->model);
     zx_text_put(&run, ", \"parameters\": %llu, \"ranks\": %u, ",
@@ -138,6 +143,7 @@ zx_status zx_convert_checkpoint(const zx_options *o, zx_err *err)
     m.options.operand = zx_given_text(o, ZX_OPT_MODEL);
     const zx_status st = make(&m, o, err);
     zx_init_close(&m.from);
+    zx_job_eval_close(&m.eval);
     zx_job_close(&m.job);
     if (m.lock >= 0) close(m.lock);
     return st;

@@ -111,6 +111,16 @@ zx_status zx_job_eval_open(zx_job *job, zx_job_eval *e, zx_err *err)
     return st;
 }
 
+void zx_job_eval_complete(zx_job *job, const zx_job_eval *e)
+{
+    zx_text data = {0};
+    if (!e->on) return;
+    zx_data_json(e->data, &data);
+    zx_config_set_json(&job->config, "zerox.eval.data", json_loads(data.at, 0, NULL),
+                       zx_given(job->o, ZX_OPT_EVAL_DATA) ? ZX_FROM_COMMAND : ZX_FROM_FILE);
+    zx_text_free(&data);
+}
+
 void zx_job_eval_close(zx_job_eval *e)
 {
     zx_data_close(e->data);

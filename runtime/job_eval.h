@@ -26,6 +26,8 @@ void zx_job_eval_text(const zx_job *job, const zx_job_eval *e, const zx_plan *pl
                       const zx_plan *train, zx_text *out);
 // The same for programs: an object; `null` where nothing is evaluated.
 void zx_job_eval_json(const zx_job *job, const zx_job_eval *e, const zx_plan *plan, zx_text *out);
+// The config's zerox.eval.data become what they were found to be, wherever it is read from then.
+void zx_job_eval_complete(zx_job *job, const zx_job_eval *e);
 void zx_job_eval_close(zx_job_eval *e); // accepts a zeroed one
 
 #endif

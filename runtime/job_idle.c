@@ -3,6 +3,7 @@
 #include "runtime/job_idle.h"
 
 #include <string.h>
+#include <unistd.h>
 
 enum { // bits of the commands' column
 #define X(id, word, operand, help, example) id = 1 << ZX_CMD_##id,
@@ -40,7 +41,9 @@ static bool alone(const zx_job *job)
 static bool elsewhere(const zx_job *job)
 {
     const char *machine = zx_given_text(job->o, ZX_OPT_MACHINE);
-    return machine != NULL && !is_one_of(machine, "host", "constants");
+    // A file may be of a host.
+    return machine != NULL && !is_one_of(machine, "host", "constants") &&
+           access(machine, F_OK) != 0;
 }
 
 void zx_job_note_options(zx_job *job)
@@ -56,7 +59,7 @@ void zx_job_note_options(zx_job *job)
         {ZX_OPT_ALLOW_UNKNOWN, TRAIN | PLAN | CHECK | COMPARE | SIMULATE, no_config,
          "there is no --config"},
         {ZX_OPT_THREADS, PLAN | COMPARE, elsewhere, "it is of this host, --machine names another"},
-        {ZX_OPT_NO_OVERLAP, TRAIN | PLAN, alone, "one rank waits for no other"},
+        {ZX_OPT_NO_OVERLAP, TRAIN, alone, "one rank waits for no other"},
     };
     for (size_t i = 0; i < ZX_COUNT(rules); i++)
         if ((rules[i].commands >> job->o->command & 1) != 0 && zx_given(job->o, rules[i].id) &&

@@ -92,7 +92,10 @@ static void make_files(void)
         "{\"train_batch_size\": 12, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": "
         "0.1}}, \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": "
         "\"auto\", \"warmup_num_steps\": \"auto\"}}, \"zerox\": {\"seed\": 5, \"data\": {\"x\": "
-        "\"synthetic\"}}}";
+        "\"synthetic\"}, \"eval\": {\"data\": {\"x\": \"held.npy\"}}}}";
+    static const float x[12 * IN];
+    holds_npy("held.npy", ZX_F32, 2, (const int64_t[]){12, IN},
+              x); // beside the config, not the run
     holds_write("learns.json", learns, sizeof learns - 1);
     write_safe("ints.safetensors", 2, (zx_safe_tensor[]){w, tensor("fc.bias", ZX_I32, 1, biases)});
 }
