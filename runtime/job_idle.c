@@ -13,11 +13,6 @@ enum { // bits of the commands' column
 
 // ---- noted --------------------------------------------------------------------------------------
 
-static bool is_one_of(const char *word, const char *a, const char *b)
-{
-    return strcmp(word, a) == 0 || strcmp(word, b) == 0;
-}
-
 static bool only_predicts(const zx_job *job)
 {
     return !zx_given(job->o, ZX_OPT_EXECUTE);
@@ -38,12 +33,11 @@ static bool alone(const zx_job *job)
     return job->ranks == 1;
 }
 
+// A file may be of a host.
 static bool elsewhere(const zx_job *job)
 {
-    const char *machine = zx_given_text(job->o, ZX_OPT_MACHINE);
-    // A file may be of a host.
-    return machine != NULL && !is_one_of(machine, "host", "constants") &&
-           access(machine, F_OK) != 0;
+    return zx_options_name_machine(job->o) &&
+           access(zx_given_text(job->o, ZX_OPT_MACHINE), F_OK) != 0;
 }
 
 void zx_job_note_options(zx_job *job)
@@ -96,7 +90,7 @@ static bool has_random(size_t n, Onnx__NodeProto *const *nodes)
     for (size_t i = 0; i < n; i++) {
         const char *op = nodes[i]->op_type;
         if (strstr(op, "Random") != NULL || strstr(op, "Dropout") != NULL ||
-            is_one_of(op, "Bernoulli", "Multinomial"))
+            strcmp(op, "Bernoulli") == 0 || strcmp(op, "Multinomial") == 0)
             return true;
         for (size_t k = 0; k < nodes[i]->n_attribute; k++) {
             const Onnx__GraphProto *body = nodes[i]->attribute[k]->g;

@@ -82,6 +82,8 @@ zx_status zx_options_parse(int argc, char *const *argv, zx_arena *mem, zx_option
                            zx_err *err);
 // Part of it: E_USAGE where others that were given leave an option nothing to do (options_idle.c).
 zx_status zx_options_check_idle(const zx_options *o, zx_err *err);
+// Whether another machine than this host is named, by a word or a file.
+bool zx_options_name_machine(const zx_options *o);
 
 static inline bool zx_given(const zx_options *o, zx_option_id id)
 {

@@ -36,7 +36,7 @@ static bool sweeps_bandwidths(const zx_options *o)
     return sweeps(o, "bandwidth=");
 }
 
-static bool another_machine(const zx_options *o)
+bool zx_options_name_machine(const zx_options *o)
 {
     const char *named = o->command == ZX_CMD_MACHINE && o->operand != NULL
                             ? o->operand
@@ -52,7 +52,7 @@ static bool no_model(const zx_options *o)
 static bool least_of_a_plan(const zx_options *o)
 {
     const char *budget = zx_given_text(o, ZX_OPT_BUDGET);
-    return zx_given(o, ZX_OPT_PLAN_FILE) && is_one_of(budget, "min", "min");
+    return zx_given(o, ZX_OPT_PLAN_FILE) && budget != NULL && strcmp(budget, "min") == 0;
 }
 
 zx_status zx_options_check_idle(const zx_options *o, zx_err *err)
@@ -67,9 +67,9 @@ zx_status zx_options_check_idle(const zx_options *o, zx_err *err)
         {ZX_OPT_JITTER, PLAN | SIMULATE, shows_no_bound, "--format text and json show it"},
         {ZX_OPT_BUDGET, COMPARE, sweeps_budgets, "--sweep has the budgets"},
         {ZX_OPT_BANDWIDTH, COMPARE, sweeps_bandwidths, "--sweep has the bandwidths"},
-        {ZX_OPT_THREADS, MACHINE, another_machine,
+        {ZX_OPT_THREADS, MACHINE, zx_options_name_machine,
          "it is of this host, and another machine is named"},
-        {ZX_OPT_CALIBRATE, MACHINE, another_machine,
+        {ZX_OPT_CALIBRATE, MACHINE, zx_options_name_machine,
          "it measures this host, and another machine is named"},
         {ZX_OPT_DIM, CONFIG, no_model, "it is of a model, and none is given"},
         {ZX_OPT_BUDGET, TRAIN, least_of_a_plan,
