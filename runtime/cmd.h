@@ -30,9 +30,12 @@ int zx_cmd_convert(const zx_options *o, zx_err *err);
 int zx_cmd_report(const zx_options *o, zx_err *err);
 int zx_cmd_machine(const zx_options *o, zx_err *err);
 
-void zx_cmd_say(const char *fmt, ...) ZX_PRINTF(1, 2);   // a line on stderr
-void zx_cmd_note(const char *sentence);                  // "note: SENTENCE" on stderr
-void zx_cmd_wrote(const char *path, zx_arena *mem);      // "written: PATH"
+void zx_cmd_say(const char *fmt, ...) ZX_PRINTF(1, 2); // a line on stderr
+void zx_cmd_note(const char *sentence);                // "note: SENTENCE" on stderr
+void zx_cmd_wrote(const char *path, zx_arena *mem);    // "written: PATH"
+#define ZX_MOST_RANKS 4096                             // of what is planned or run
+// E_USAGE where --ranks is more than `most`.
+zx_status zx_cmd_check_ranks(uint64_t ranks, uint64_t most, zx_err *err);
 void zx_cmd_put(const zx_text *out);                     // text on stdout
 void zx_cmd_fail(const zx_err *err, zx_command command); // the causes and what to try, on stderr
 

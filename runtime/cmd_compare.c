@@ -13,7 +13,6 @@
 #include "runtime/outfile.h"
 #include "runtime/report.h"
 
-#define MOST_RANKS 4096
 #define MOST_VALUES 32
 #define MOST_STEPS 100000
 #define CURVE_POINTS 5
@@ -385,8 +384,7 @@ int zx_cmd_compare(const zx_options *o, zx_err *err)
     zx_comparing k = {0};
     uint64_t ranks = zx_cmd_ranks(o);
     zx_status st = read_ask(o, &mem, &ask, err);
-    if (st == ZX_OK && ranks > MOST_RANKS)
-        st = ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
+    if (st == ZX_OK) st = zx_cmd_check_ranks(ranks, ZX_MOST_RANKS, err);
     if (st == ZX_OK) st = open_site(o, &ask, &k.job.site, &ranks, err);
     int code = zx_status_exit(st);
     if (st == ZX_OK && ask.execute)

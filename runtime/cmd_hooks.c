@@ -90,9 +90,7 @@ zx_status zx_cmd_decisions(const zx_options *o, zx_err *err)
     zx_blocks blocks;
     const uint64_t ranks = zx_given_number(o, ZX_OPT_RANKS, 1),
                    n = zx_given_number(o, ZX_OPT_MICRO_BATCHES, 3);
-    zx_status st = ZX_OK;
-    if (ranks > 4096)
-        st = ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
+    zx_status st = zx_cmd_check_ranks(ranks, ZX_MOST_RANKS, err);
     if (st == ZX_OK && n > MOST_MICRO_BATCHES)
         st = ZX_FAIL(err, ZX_E_USAGE, "--micro-batches %llu is too many", (unsigned long long)n);
     if (st == ZX_OK) st = zx_job_open(&job, o, (uint32_t)ranks, true, err);

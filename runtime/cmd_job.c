@@ -43,6 +43,12 @@ void zx_cmd_wrote(const char *path, zx_arena *mem)
     zx_cmd_say("written: %s", zx_text_safe(mem, path));
 }
 
+zx_status zx_cmd_check_ranks(uint64_t ranks, uint64_t most, zx_err *err)
+{
+    if (ranks <= most) return ZX_OK;
+    return ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
+}
+
 void zx_cmd_put(const zx_text *out)
 {
     if (out->n > 0) fwrite(out->at, 1, out->n, stdout);

@@ -298,8 +298,7 @@ static zx_status choose_gpus(const zx_options *o, zx_arena *mem, zx_notes *notes
     const uint64_t ranks = zx_given_number(o, ZX_OPT_RANKS, n);
     ZX_TRY(zx_backend_devices(&first, 1, &n, gpus, err));
     if (n == 0) return ZX_FAIL(err, ZX_E_DEVICE, "the devices are gone");
-    if (ranks > MOST_MACHINE_RANKS)
-        return ZX_FAIL(err, ZX_E_USAGE, "--ranks %" PRIu64 " is too many", ranks);
+    ZX_TRY(zx_cmd_check_ranks(ranks, MOST_MACHINE_RANKS, err));
     const zx_device_use use = {.ranks = (uint32_t)ranks};
     ZX_TRY(machine_of_device(&first, &use, mem, notes, m, err));
     m->host = false; // as a file for --machine, its memory is the device's
@@ -317,8 +316,7 @@ static zx_status choose(const zx_options *o, zx_arena *mem, zx_notes *notes, zx_
     if (o->operand != NULL) as.value[ZX_OPT_MACHINE] = (zx_option_value){1, 1, &as.operand, 0};
     const uint64_t ranks = zx_cmd_ranks(&as);
     const uint32_t cores = zx_memory_cores();
-    if (ranks > MOST_MACHINE_RANKS)
-        return ZX_FAIL(err, ZX_E_USAGE, "--ranks %" PRIu64 " is too many", ranks);
+    ZX_TRY(zx_cmd_check_ranks(ranks, MOST_MACHINE_RANKS, err));
     const uint64_t each = cores / (uint32_t)ranks > 0 ? cores / (uint32_t)ranks : 1;
     const uint64_t threads = zx_given_number(o, ZX_OPT_THREADS, each);
     if (threads > 1024)

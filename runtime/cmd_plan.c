@@ -255,8 +255,7 @@ int zx_cmd_plan(const zx_options *o, zx_err *err)
     if (st == ZX_OK && decisions) return zx_status_exit(zx_cmd_decisions(o, err));
     if (st == ZX_OK) st = read_format(o, &format, err);
     if (st == ZX_OK) st = find_policy(o, &p.id, err);
-    if (st == ZX_OK && ranks > 4096)
-        st = ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
+    if (st == ZX_OK) st = zx_cmd_check_ranks(ranks, ZX_MOST_RANKS, err);
     if (st == ZX_OK && zx_given(o, ZX_OPT_AUTO)) return zx_status_exit(zx_cmd_plan_auto(o, err));
     if (st == ZX_OK) st = zx_cmd_site_open(o, &job.site, &ranks, err);
     if (st == ZX_OK) st = zx_job_open(&job, o, (uint32_t)ranks, true, err);

@@ -57,8 +57,7 @@ static zx_status open_job(zx_job *job, const zx_options *o, zx_simulated *s, zx_
     const bool preset = !zx_job_is_file(o);
     const uint64_t ranks = zx_cmd_ranks(o);
     zx_preset_info info;
-    if (ranks > MOST_RANKS)
-        return ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
+    ZX_TRY(zx_cmd_check_ranks(ranks, MOST_RANKS, err));
     ZX_TRY(zx_job_check_operand(o, (uint32_t)ranks, err));
     if (preset) {
         zx_preset_sizes sizes;

@@ -526,9 +526,8 @@ static int launch(const zx_options *o, const zx_resume *resume, zx_err *err)
         return zx_status_exit(
             ZX_FAIL(err, ZX_E_USAGE, "--save and --no-save contradict each other; give one"));
     const uint64_t ranks = zx_given_number(o, ZX_OPT_RANKS, 0);
-    if (ranks > 4096)
-        return zx_status_exit(
-            ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks));
+    const zx_status few = zx_cmd_check_ranks(ranks, ZX_MOST_RANKS, err);
+    if (few != ZX_OK) return zx_status_exit(few);
     const zx_backend *backend;
     uint32_t devices;
     double timeout_seconds = 0;

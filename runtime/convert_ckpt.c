@@ -45,8 +45,7 @@ static void list_held(making *m)
 static zx_status open_job(making *m, zx_err *err)
 {
     const uint64_t ranks = zx_given_number(&m->options, ZX_OPT_RANKS, 1);
-    if (ranks > 4096)
-        return ZX_FAIL(err, ZX_E_USAGE, "--ranks %llu is too many", (unsigned long long)ranks);
+    ZX_TRY(zx_cmd_check_ranks(ranks, ZX_MOST_RANKS, err));
     ZX_TRY(zx_job_open(&m->job, &m->options, (uint32_t)ranks, true, err));
     ZX_TRY(zx_job_import(&m->job, false, err));
     if (zx_config_get(&m->job.config, "zerox.eval.data")->has)
